@@ -1,0 +1,82 @@
+"""What a run adds up to: per rank, per epoch, whole."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["EpochMetrics", "RankEpoch", "RankTotals", "RunTotals"]
+
+
+class _Figures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Frozen, strict, finite."""
+
+
+class RankEpoch(_Figures, kw_only=True):
+    """One rank's part of an epoch. batch_share: its part of the batches, 0..1."""
+
+    rank: int
+    batches: int
+    samples: int
+    samples_per_second: float
+    batch_share: float
+    compute_ms: float
+    data_wait_ms: float
+    averaging_ms: float
+    idle_ms: float
+
+
+class EpochMetrics(_Figures, kw_only=True):
+    """One epoch of the whole world. loss: weighted by samples. wall_seconds: previous epoch's end to this one's."""
+
+    epoch: int
+    loss: float
+    wall_seconds: float
+    samples: int
+    samples_per_second: float
+    scalars: dict[str, float]
+    eval: dict[str, float]
+    rounds: int
+    anchor: int
+    phase: str
+    divergence: float
+    learning_rate: float
+    ranks: tuple[RankEpoch, ...]
+
+
+class RankTotals(_Figures, kw_only=True):
+    """One rank's part of the whole run; its averaging time is the exposed part."""
+
+    rank: int
+    host: str
+    device: str
+    batches: int
+    samples: int
+    compute_seconds: float
+    data_wait_seconds: float
+    averaging_seconds: float
+    idle_seconds: float
+    peak_memory_bytes: int
+
+
+class RunTotals(_Figures, kw_only=True):
+    """The whole run. wall_seconds: first window's start to last accepted round, less evaluation and saves.
+
+    ideal_samples_per_second: sum over ranks of what each did per second of its own compute. utilisation: the
+    quotient of samples_per_second and that. samples_done counts accepted samples only.
+    """
+
+    epochs_done: int
+    samples_done: int
+    rounds: int
+    wall_seconds: float
+    samples_per_second: float
+    ideal_samples_per_second: float
+    utilisation: float
+    anchor: int
+    phase: str
+    averaging_seconds_exposed: float
+    divergence_last: float
+    train_loss: float | None
+    eval: dict[str, float]
+    dead_ranks: tuple[int, ...]
+    ranks: tuple[RankTotals, ...]

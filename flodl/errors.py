@@ -1,0 +1,99 @@
+"""Every error that flodl raises on purpose, and the exit code each one means.
+
+::
+
+    FlodlError                  4   something failed while the run was under way
+    |-- ConfigError             2   the configuration is wrong: every problem at once, each with a remedy
+    |-- NotReady                3   a failure before the first window: host, environment, data, build
+    |-- RunFailed               4   ranks died or a step raised; the newest bundle is whole
+    |   `-- RunLost             5   the same, and there is no bundle to resume from
+    |-- TaskFindings            1   a task (probe, setup, sweep) found something to mend
+    `-- Interrupted            75   a signal ended the run (130 where nothing can be resumed)
+
+Tasks raise; only ``flodl.__main__`` turns an error into an exit code (a SystemExit inside a sweep's arm would
+end the whole sweep).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = [
+    "ConfigError",
+    "FlodlError",
+    "Interrupted",
+    "NotReady",
+    "Problem",
+    "RunFailed",
+    "RunLost",
+    "TaskFindings",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One thing that is wrong, told so that a person can mend it.
+
+    key: dotted config key or host name. value: what stood there, as text. constraint: why it cannot be.
+    remedy: what to do, "" where the constraint says it all.
+    """
+
+    key: str
+    value: str = ""
+    constraint: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        shown = f"{self.key}={self.value}" if self.value else self.key
+        return f"{shown}: {self.constraint}" + (f"; {self.remedy}" if self.remedy else "")
+
+
+class FlodlError(Exception):
+    """The family's root: a failure that flodl explains."""
+
+    exit_code = 4
+
+
+class ConfigError(FlodlError):
+    """The configuration is wrong. Holds all problems, not only the first."""
+
+    exit_code = 2
+
+    def __init__(self, problems: Iterable[Problem] | str) -> None:
+        if isinstance(problems, str):
+            problems = (Problem(key="config", constraint=problems),)
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(p) for p in self.problems))
+
+
+class NotReady(FlodlError):
+    """Something failed before the first window; nothing was trained."""
+
+    exit_code = 3
+
+
+class RunFailed(FlodlError):
+    """The run ended early by a failure; the newest bundle is whole."""
+
+    exit_code = 4
+
+
+class RunLost(RunFailed):
+    """The run ended early by a failure and left no bundle."""
+
+    exit_code = 5
+
+
+class TaskFindings(FlodlError):
+    """A task did its work and found something to mend."""
+
+    exit_code = 1
+
+
+class Interrupted(FlodlError):
+    """A signal ended the run. exit_code is 130 unless a bundle can be resumed (75)."""
+
+    def __init__(self, message: str, *, exit_code: int = 130) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code

@@ -1,0 +1,107 @@
+"""The three doors between judgement and the world. Each has a second implementation that needs no hardware.
+
+`World`     where ranks live: the live one (engine), virtual time (sim).
+`FanOut`    how processes get onto hosts: this machine (engine), SSH (flodl_launch).
+`Averager`  how replicas are combined: a process group (engine), one process that holds them all (tests).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from flodl.decide.messages import Average, Command, Event
+
+__all__ = ["Averager", "FanOut", "HostLaunch", "HostNotice", "World"]
+
+
+
+class World(Protocol):
+    """Where ranks live."""
+
+    def next_event(self, timeout_seconds: float) -> Event | None:
+        """The next event, stamped with this world's clock; None when none came in time."""
+        ...
+
+    def execute(self, command: Command) -> None:
+        """Carry an order out. Returns at once; what comes of it comes as events."""
+        ...
+
+    def close(self) -> None:
+        """End everything that this world started. Idempotent; bounded in time."""
+        ...
+
+
+class HostLaunch(msgspec.Struct, frozen=True, kw_only=True):
+    """What one host's agent is told to start.
+
+    label: the host's name in the cluster. python: interpreter ("" : this one). path: working folder, first on
+    sys.path ("" : here). env: variables of every rank of this host. ranks, devices: global numbers and device names
+    ("cuda:0", "cpu"), same length. secret: what goes over standard input only (spec, keys, env_pass values).
+    """
+
+    label: str
+    python: str = ""
+    path: str = ""
+    env: dict[str, str] = {}
+    ranks: tuple[int, ...]
+    devices: tuple[str, ...]
+    threads: int = 1
+    secret: bytes = b""
+
+
+class HostNotice(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a host's agent says.
+
+    kind: facts (the host's answer before anything starts) | started | line (a rank's output) | exit | gone (the
+    agent itself ended) . rank: -1 where it concerns the host. text: line, cause or JSON facts. code: exit code,
+    negative for a signal.
+    """
+
+    host: str
+    kind: str
+    rank: int = -1
+    text: str = ""
+    code: int = 0
+
+
+class FanOut(Protocol):
+    """How processes get onto hosts."""
+
+    def start(self, hosts: Sequence[HostLaunch]) -> None:
+        """Start one agent per host and through it one process per device. All or nothing: raises NotReady."""
+        ...
+
+    def poll(self, timeout_seconds: float) -> tuple[HostNotice, ...]:
+        """What the agents said since the last call."""
+        ...
+
+    def signal(self, rank: int, number: int) -> None:
+        """Send a signal to one rank's process group; a rank that is gone is no error."""
+        ...
+
+    def close(self, grace_seconds: float) -> None:
+        """End every rank and agent: TERM, then KILL after the grace. Idempotent."""
+        ...
+
+
+class Averager(Protocol):
+    """How replicas are combined. Vectors are flat, contiguous, float32 or float64, one per dtype."""
+
+    def form(self, generation: int, ranks: Sequence[int]) -> None:
+        """Join a generation. An operation of an older one is abandoned: its result is dropped."""
+        ...
+
+    def combine(self, order: Average, vectors: Sequence[Any], mass: float) -> Sequence[Any]:
+        """Sum of mass x vector over the members divided by the sum of masses. A mass of 0 is not read."""
+        ...
+
+    def broadcast(self, source: int, vectors: Sequence[Any]) -> None:
+        """Everybody's vectors become those of `source`, in place."""
+        ...
+
+    def close(self) -> None:
+        """Leave the group. Never blocks on a peer."""
+        ...

@@ -1,0 +1,127 @@
+"""JobSpec: the whole run as one frozen value, the only thing that passes from config to code and to the ranks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from flodl.spec.cluster import ClusterSpec
+from flodl.spec.elche import ElCheConfig
+from flodl.spec.guard import GuardConfig, TrendGuardConfig
+from flodl.spec.value import NonNegativeInt, Positive, PositiveInt, Value
+
+__all__ = [
+    "CallbacksConfig",
+    "CheckpointConfig",
+    "Component",
+    "EvalConfig",
+    "JobSpec",
+    "LaunchConfig",
+    "MembershipConfig",
+    "MetaConfig",
+    "OuterConfig",
+    "SimConfig",
+    "TrainerConfig",
+]
+
+
+class Component(Value, kw_only=True):
+    """A thing that the config tree names by import path: model, data set, step, optimizer, schedule.
+
+    target: dotted path of a class or function. args: its keyword arguments as plain data; nested components keep
+    their Hydra form (``_target_``). partial: True where the callee is completed later (optimizers want parameters).
+    """
+
+    target: str
+    args: dict[str, Any] = {}
+    partial: bool = False
+
+
+class MetaConfig(Value, kw_only=True):
+    """The meta-controller (ELCHE: learning-rate drops and sustained divergence nudge the anchor)."""
+
+    enabled: bool = True
+
+
+class MembershipConfig(Value, kw_only=True):
+    """When deaths end the run. max_failure: that many dead ranks, or a percentage of the world; null: never."""
+
+    max_failure: PositiveInt | Annotated[str, Meta(pattern=r"^\d{1,3}%$")] | None = None
+    timeout_scale: Positive = 1.0
+
+
+class OuterConfig(Value, kw_only=True):
+    """The optimizer on the consensus."""
+
+    name: Literal["average"] = "average"
+
+
+class LaunchConfig(Value, kw_only=True):
+    """How ranks are started."""
+
+    dry_run: bool = False
+
+
+class TrainerConfig(Value, kw_only=True):
+    """What every rank does with its batches."""
+
+    num_epochs: PositiveInt = 10
+    batch_size: PositiveInt = 64
+    seed: NonNegativeInt = 0
+    deterministic: bool = False
+    max_grad_norm: Positive | None = None
+    limit_batches: PositiveInt | None = None  # per epoch, all ranks together
+    max_nonfinite_rounds: PositiveInt = 3
+
+
+class EvalConfig(Value, kw_only=True):
+    """When the consensus is evaluated. every_epochs null: only at the end."""
+
+    every_epochs: PositiveInt | None = 1
+    at_end: bool = True
+
+
+class CheckpointConfig(Value, kw_only=True):
+    """What a run leaves to go on from."""
+
+    stem: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "model"
+
+
+class CallbacksConfig(Value, kw_only=True):
+    """Which rank runs evaluation and saves: `fastest`, or the number of a rank."""
+
+    policy: Literal["fastest"] | NonNegativeInt = "fastest"
+
+
+class SimConfig(Value, kw_only=True):
+    """Costs of virtual time. ms_per_batch: one per rank; empty: 10 ms divided by the host's speed."""
+
+    ms_per_batch: tuple[Positive, ...] = ()
+    averaging_ms: Positive = 2.0
+    jitter: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    num_samples: PositiveInt = 50_000
+
+
+class JobSpec(Value, kw_only=True):
+    """One run, whole. Made by the codec from a resolved config tree; nothing is recomposed later or elsewhere."""
+
+    name: str = "run"
+    elche: ElCheConfig
+    guard: GuardConfig = TrendGuardConfig()
+    meta: MetaConfig = MetaConfig()
+    membership: MembershipConfig = MembershipConfig()
+    outer: OuterConfig = OuterConfig()
+    cluster: ClusterSpec
+    launch: LaunchConfig = LaunchConfig()
+    model: Component
+    dataset: Component
+    step: Component
+    optim: Component
+    scheduler: Component
+    trainer: TrainerConfig = TrainerConfig()
+    eval: EvalConfig = EvalConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    callbacks: CallbacksConfig = CallbacksConfig()
+    sim: SimConfig = SimConfig()
+    trusted_targets: tuple[str, ...] = ()  # from the command line or Python only
