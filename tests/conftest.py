@@ -1,0 +1,97 @@
+"""Rings by folder, temporary run folders, and the promise that no process of a test outlives it."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+RINGS = {
+    "spec": "ring0",
+    "decide": "ring0",
+    "drive": "ring1",
+    "scenarios": "ring1",
+    "sim": "ring1",
+    "conf": "ring2",
+    "contracts": "ring2",
+    "launch": "ring2",
+    "record": "ring2",
+    "report": "ring2",
+    "architecture": "ring3",
+    "datasets": "ring4",
+    "e2e": "ring4",
+    "engine": "ring4",
+    "models": "ring4",
+    "probe": "ring4",
+    "steps": "ring4",
+    "bench": "ring5",
+    "chaos": "ring5",
+    "gpu": "ring5",
+    "lab": "ring5",
+}
+SLOW = {"ring4", "ring5"}
+GRACE_SECONDS = 5.0
+MARK = "FLODL_TEST_SESSION"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Mark this process's environment: whatever a test starts, however deep, carries the mark."""
+    os.environ[MARK] = uuid.uuid4().hex
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give every test its folder's ring. A bare `pytest` runs rings 0 to 3; a named path or -m runs what it names."""
+    for item in items:
+        ring = RINGS.get(item.path.relative_to(TESTS).parts[0])
+        if ring is None:
+            raise pytest.UsageError(f"{item.path}: its folder has no ring; name it in RINGS of {__file__}")
+        item.add_marker(ring)
+    bare = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.markexpr
+    if bare:
+        slow = [item for item in items if SLOW & {mark.name for mark in item.iter_markers()}]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
+
+
+def _marked_processes() -> dict[int, str]:
+    """pid -> command line of every living process that this test session started, itself excepted."""
+    mark = f"{MARK}={os.environ[MARK]}".encode()
+    found: dict[int, str] = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes()
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:  # it ended while we looked, or is not ours to read
+            continue
+        # A tracker of shared memory belongs to the test process itself and ends with it.
+        if mark in environment.split(b"\0") and "resource_tracker" not in command:
+            found[int(entry.name)] = command.strip()
+    return found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After a module that starts processes, none of them lives on (5 s of grace). Zombies have no environment."""
+    yield
+    if RINGS[request.path.relative_to(TESTS).parts[0]] not in SLOW:
+        return
+    deadline = time.monotonic() + GRACE_SECONDS
+    while left := _marked_processes():
+        if time.monotonic() > deadline:
+            pytest.fail("left behind: " + "; ".join(f"{pid} {command}" for pid, command in sorted(left.items())))
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """An empty place for run folders, with a name that hurts: blanks, a quote, unicode."""
+    place = tmp_path / "runs of Bob's größte"
+    place.mkdir()
+    return place
