@@ -40,22 +40,19 @@ MARK = "FLODL_TEST_SESSION"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Mark this process's environment: whatever a test starts, however deep, carries the mark."""
+    """Mark the environment: whatever a test starts, however deep, carries it. A bare `pytest` runs rings 0 to 3."""
     os.environ[MARK] = uuid.uuid4().hex
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.markexpr:
+        config.option.markexpr = "not (ring4 or ring5)"  # an option, so that xdist hands it to its workers
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give every test its folder's ring. A bare `pytest` runs rings 0 to 3; a named path or -m runs what it names."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give every test its folder's ring."""
     for item in items:
         ring = RINGS.get(item.path.relative_to(TESTS).parts[0])
         if ring is None:
             raise pytest.UsageError(f"{item.path}: its folder has no ring; name it in RINGS of {__file__}")
         item.add_marker(ring)
-    bare = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.markexpr
-    if bare:
-        slow = [item for item in items if SLOW & {mark.name for mark in item.iter_markers()}]
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if item not in slow]
 
 
 def _marked_processes() -> dict[int, str]:
