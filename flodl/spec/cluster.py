@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from flodl.errors import Problem
+from flodl.spec.devices import device_fault, named_count
+from flodl.spec.environment import env_pass_problems, env_problems
 from flodl.spec.value import NonNegativeInt, Positive, PositiveInt, Value
 
 __all__ = ["ClusterSpec", "ControllerSpec", "DeploySpec", "HostOverrides", "HostSpec", "JoinSpec", "SshSpec"]
@@ -68,6 +72,31 @@ class HostSpec(Value, kw_only=True):
     speed: Positive | tuple[Positive, ...] = 1.0
     env: dict[str, str] = {}
 
+    def problems(self, key: str) -> Iterator[Problem]:
+        if not self.host or self.host.startswith("-") or not self.host.isprintable():
+            yield Problem(key=f"{key}.host", value=repr(self.host), constraint="is no name of a host",
+                          remedy="a name or an address, for example node-a")  # fmt: skip
+        fault = device_fault(self.local_devices)
+        if fault:
+            yield Problem(key=f"{key}.local_devices", value=str(self.local_devices), constraint=fault[0],
+                          remedy=fault[1])  # fmt: skip
+        yield from self._speed_problems(key)
+        if self.python is not None and not self.python.startswith("/"):
+            yield Problem(key=f"{key}.python", value=self.python, constraint="must be an absolute path",
+                          remedy="remote shells are non-login shells: PATH says nothing")  # fmt: skip
+        yield from env_problems(self.env, f"{key}.env")
+
+    def _speed_problems(self, key: str) -> Iterator[Problem]:
+        speeds = self.speed if isinstance(self.speed, tuple) else (self.speed,)
+        if any(speed > 1 for speed in speeds):
+            yield Problem(key=f"{key}.speed", value=str(self.speed), constraint="a device can only be slowed down",
+                          remedy="use numbers from above 0 to 1.0 (its own speed)")  # fmt: skip
+        count = named_count(self.local_devices)
+        if isinstance(self.speed, tuple) and count is not None and len(speeds) != count:
+            yield Problem(key=f"{key}.speed", value=str(list(speeds)),
+                          constraint=f"must hold one number per device, and local_devices names {count}",
+                          remedy="give one number for all, or one for each")  # fmt: skip
+
 
 class DeploySpec(Value, kw_only=True):
     """What is pushed to the hosts before a run."""
@@ -84,3 +113,21 @@ class ClusterSpec(Value, kw_only=True):
     env: dict[str, str] = {}
     env_pass: tuple[str, ...] = ()
     deploy: DeploySpec = DeploySpec()
+
+    def problems(self, key: str) -> Iterator[Problem]:
+        if not self.workers:
+            yield Problem(key=f"{key}.workers", value="[]", constraint="a run needs at least one worker",
+                          remedy="cluster=local is this machine")  # fmt: skip
+        seen: dict[str, int] = {}
+        for i, worker in enumerate(self.workers):
+            first = seen.setdefault(worker.host, i)
+            if first != i:
+                yield Problem(key=f"{key}.workers[{i}].host", value=worker.host,
+                              constraint=f"is the label of workers[{first}] already",
+                              remedy="give each host one entry and list its devices there")  # fmt: skip
+            if len(self.workers) > 1 and not worker.nccl_socket_ifname:
+                yield Problem(key=f"{key}.workers[{i}].nccl_socket_ifname", value="null",
+                              constraint=f"must name {worker.host}'s network interface: there is more than one host",
+                              remedy="`ip -br addr` on that host lists them")  # fmt: skip
+        yield from env_problems(self.env, f"{key}.env")
+        yield from env_pass_problems(self.env_pass, f"{key}.env_pass")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from flodl.spec.cluster import ClusterSpec
+from flodl.spec.component import Component
 from flodl.spec.elche import ElCheConfig
 from flodl.spec.guard import GuardConfig, TrendGuardConfig
 from flodl.spec.value import NonNegativeInt, Positive, PositiveInt, Value
@@ -26,18 +27,6 @@ __all__ = [
 ]
 
 
-class Component(Value, kw_only=True):
-    """A thing that the config tree names by import path: model, data set, step, optimizer, schedule.
-
-    target: dotted path of a class or function. args: its keyword arguments as plain data; nested components keep
-    their Hydra form (``_target_``). partial: True where the callee is completed later (optimizers want parameters).
-    """
-
-    target: str
-    args: dict[str, Any] = {}
-    partial: bool = False
-
-
 class MetaConfig(Value, kw_only=True):
     """The meta-controller (ELCHE: learning-rate drops and sustained divergence nudge the anchor)."""
 
@@ -47,7 +36,9 @@ class MetaConfig(Value, kw_only=True):
 class MembershipConfig(Value, kw_only=True):
     """When deaths end the run. max_failure: that many dead ranks, or a percentage of the world; null: never."""
 
-    max_failure: PositiveInt | Annotated[str, Meta(pattern=r"^\d{1,3}%$")] | None = None
+    max_failure: (
+        PositiveInt | Annotated[str, Meta(pattern=r"^([1-9]\d?|100)%$", description="a percentage such as 25%")] | None
+    ) = None
     timeout_scale: Positive = 1.0
 
 
@@ -85,7 +76,10 @@ class EvalConfig(Value, kw_only=True):
 class CheckpointConfig(Value, kw_only=True):
     """What a run leaves to go on from."""
 
-    stem: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "model"
+    stem: Annotated[
+        str,
+        Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="a file name of letters, digits, dots and dashes"),
+    ] = "model"
 
 
 class CallbacksConfig(Value, kw_only=True):

@@ -20,7 +20,10 @@ Fraction = Annotated[float, Meta(ge=0, le=1)]
 
 
 class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A frozen value of the configuration (subclasses say kw_only=True: msgspec does not inherit it). Types hold what one field may be; `problems` what fields may be together."""
+    """A frozen value of the configuration (subclasses say kw_only=True: msgspec does not inherit it).
+
+    Types hold what one field may be; `problems` what fields may be together.
+    """
 
     def problems(self, key: str) -> Iterator[Problem]:
         """Contradictions between the fields of this value; ``key`` is its dotted place in the config tree."""

@@ -1,0 +1,78 @@
+"""What the parts of a job may be together. A contradiction is an error; a setting without effect is a warning.
+
+Checks that need more than the job (devices counted, ranks numbered, targets resolved) live where that is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flodl.errors import Problem
+from flodl.spec.elche import ElCheConfig
+from flodl.spec.job import JobSpec
+
+__all__ = ["contradictions", "ineffective"]
+
+
+def contradictions(job: JobSpec) -> Iterator[Problem]:
+    """Errors between the parts of a job."""
+    yield from _nccl_without_gpus(job)
+
+
+def ineffective(job: JobSpec) -> tuple[Problem, ...]:
+    """Warnings: what the job sets and its mode ignores. One override can so span a sweep over modes."""
+    config = job.elche
+    found = [
+        Problem(key=f"elche.{knob}", value=str(getattr(config, knob)), constraint=f"is ignored: {reason}")
+        for knob, reason in _ignored(config)
+        if getattr(config, knob) != _default(knob)
+    ]
+    found.extend(_shadowed(job))
+    return tuple(found)
+
+
+def _default(knob: str) -> object:
+    return getattr(ElCheConfig(), knob)
+
+
+def _ignored(config: ElCheConfig) -> Iterator[tuple[str, str]]:
+    """(knob, why it does nothing) for this mode. `auto` becomes a cadence mode."""
+    if config.is_sync:
+        for knob in ("anchor", "min_anchor", "max_anchor", "overhead_target", "relax_up"):
+            yield knob, f"{config.mode} averages at anchor 1, always"
+    else:
+        yield "partition_ratios", f"mode {config.mode} shares work out by measured speed; *_sync modes honour it"
+    if not config.is_async:
+        for knob in ("easgd_alpha", "easgd_beta", "center", "max_overshoot"):
+            yield knob, f"only cpu_async uses it, and the mode is {config.mode}"
+    elif config.easgd_alpha is None:
+        for knob in ("easgd_beta", "center"):
+            yield knob, "it belongs to elastic averaging, and easgd_alpha is null"
+    if config.is_async and config.center == "consensus":
+        yield "easgd_beta", "with center=consensus there is no stored center to pull"
+    if config.is_sync and config.partition_ratios is not None:
+        yield "split", "partition_ratios replace it"
+
+
+def _shadowed(job: JobSpec) -> Iterator[Problem]:
+    for i, host in enumerate(job.cluster.workers):
+        if host.arch is not None and host.python is not None:
+            yield Problem(key=f"cluster.workers[{i}].arch", value=host.arch,
+                          constraint=f"is ignored: python={host.python} names the interpreter")  # fmt: skip
+    if job.trainer.deterministic and job.elche.is_async:
+        yield Problem(key="trainer.deterministic", value="true",
+                      constraint="makes each step repeatable, but in cpu_async not the run: when a round's result is "
+                      "adopted depends on timing")  # fmt: skip
+
+
+def _nccl_without_gpus(job: JobSpec) -> Iterator[Problem]:
+    if job.elche.backend != "nccl":
+        return
+    for i, host in enumerate(job.cluster.workers):
+        if isinstance(host.local_devices, str) and host.local_devices.startswith("cpu:"):
+            yield Problem(
+                key="elche.mode",
+                value=job.elche.mode,
+                constraint=f"NCCL averages GPUs, and cluster.workers[{i}] ({host.host}) lends {host.local_devices}",
+                remedy=f"use elche={job.elche.mode.replace('nccl', 'cpu')}, or lend GPUs",
+            )

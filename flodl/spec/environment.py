@@ -1,0 +1,57 @@
+"""Which environment variables a config may set, and which only flodl does. Names only: values of secrets never
+enter a config, they travel over standard input by the names in ``env_pass``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from flodl.errors import Problem
+
+__all__ = ["env_pass_problems", "env_problems", "looks_secret"]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)S?\d*(_|$)", re.IGNORECASE)
+
+# What flodl sets for each rank, and the key that governs it.
+_RESERVED = {
+    "CUDA_VISIBLE_DEVICES": "devices are named by local_devices",
+    "CUDA_DEVICE_ORDER": "it is always PCI_BUS_ID",
+    "NCCL_SOCKET_IFNAME": "use nccl_socket_ifname",
+    "GLOO_SOCKET_IFNAME": "use nccl_socket_ifname",
+    "RANK": "ranks are counted in the order of the hosts",
+    "LOCAL_RANK": "ranks are counted in the order of the hosts",
+    "WORLD_SIZE": "ranks are counted in the order of the hosts",
+}
+_RESERVED_PREFIXES = {"FLODL_": "names that begin so are flodl's own", "MASTER_": "use controller.host and .port"}
+
+
+def looks_secret(name: str) -> bool:
+    """True for names that usually hold a secret: WANDB_API_KEY, HF_TOKEN; not TOKENIZERS_PARALLELISM."""
+    return _SECRET.search(name) is not None
+
+
+def env_problems(env: Mapping[str, str], key: str) -> Iterator[Problem]:
+    """What is wrong with variables that a config sets."""
+    for name, value in env.items():
+        yield from _name_problems(name, f"{key}.{name}", "")
+        if "\0" in value:
+            yield Problem(key=f"{key}.{name}", constraint="holds a NUL byte", remedy="no variable can")
+        if looks_secret(name):  # the value is not shown: it may be one
+            yield Problem(key=f"{key}.{name}", constraint="looks like a secret, and a config is written to files",
+                          remedy=f"export it and name it: cluster.env_pass=[{name}]")  # fmt: skip
+
+
+def env_pass_problems(names: Iterable[str], key: str) -> Iterator[Problem]:
+    """What is wrong with names of variables that travel from the controller to the ranks."""
+    for i, name in enumerate(names):
+        yield from _name_problems(name, f"{key}[{i}]", name)
+
+
+def _name_problems(name: str, key: str, value: str) -> Iterator[Problem]:
+    if not _NAME.fullmatch(name):
+        yield Problem(key=key, value=value, constraint="is no name of a variable",
+                      remedy="letters, digits and underscores, no digit first")  # fmt: skip
+    reserved = _RESERVED.get(name) or next((w for p, w in _RESERVED_PREFIXES.items() if name.startswith(p)), None)
+    if reserved:
+        yield Problem(key=key, value=value, constraint="is set by flodl for each rank", remedy=reserved)
