@@ -17,14 +17,14 @@ __all__ = ["ClusterSpec", "ControllerSpec", "DeploySpec", "HostOverrides", "Host
 Port = Annotated[int, Meta(ge=0, le=65535)]
 
 
-class JoinSpec(Value, kw_only=True):
+class JoinSpec(Value, frozen=True, kw_only=True):
     """How long the controller waits for ranks, and with how many it may begin (null: all of them)."""
 
     min_ranks: PositiveInt | None = None
     timeout_seconds: Positive = 300.0
 
 
-class ControllerSpec(Value, kw_only=True):
+class ControllerSpec(Value, frozen=True, kw_only=True):
     """The host where the user typed the command."""
 
     host: str = "127.0.0.1"
@@ -34,7 +34,7 @@ class ControllerSpec(Value, kw_only=True):
     join: JoinSpec = JoinSpec()
 
 
-class SshSpec(Value, kw_only=True):
+class SshSpec(Value, frozen=True, kw_only=True):
     """How a host is reached; what is null comes from ~/.ssh/config and the agent."""
 
     target: str | None = None
@@ -46,7 +46,7 @@ class SshSpec(Value, kw_only=True):
     host_key_policy: Literal["reject", "accept_new"] = "reject"
 
 
-class HostOverrides(Value, kw_only=True):
+class HostOverrides(Value, frozen=True, kw_only=True):
     """What may differ per host, and nothing else. null: as the job says."""
 
     batch_size: PositiveInt | None = None
@@ -56,7 +56,7 @@ class HostOverrides(Value, kw_only=True):
     num_workers: NonNegativeInt | None = None
 
 
-class HostSpec(Value, kw_only=True):
+class HostSpec(Value, frozen=True, kw_only=True):
     """One host: how to reach it, which devices it lends, and which software runs there."""
 
     host: str
@@ -98,14 +98,14 @@ class HostSpec(Value, kw_only=True):
                           remedy="give one number for all, or one for each")  # fmt: skip
 
 
-class DeploySpec(Value, kw_only=True):
+class DeploySpec(Value, frozen=True, kw_only=True):
     """What is pushed to the hosts before a run."""
 
     code: Literal["none", "rsync"] = "none"
     data: Literal["none", "rsync"] = "none"
 
 
-class ClusterSpec(Value, kw_only=True):
+class ClusterSpec(Value, frozen=True, kw_only=True):
     """Controller and hosts, in the order that numbers the ranks."""
 
     controller: ControllerSpec = ControllerSpec()

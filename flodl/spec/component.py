@@ -25,7 +25,7 @@ _MARKS = {
 }
 
 
-class Component(Value, kw_only=True):
+class Component(Value, frozen=True, kw_only=True):
     """A thing that the config tree names by import path: model, data set, step, optimizer, schedule.
 
     target: dotted path of a class or function. args: its keyword arguments as plain data; nested components keep

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec.inspect as mi
 
 __all__ = ["choices_of", "words"]
 
 _NUMBERS = {mi.IntType: "a whole number", mi.FloatType: "a number"}
+_PLAIN: dict[type[mi.Type], str] = {mi.StrType: "text", mi.BoolType: "true or false", mi.NoneType: "null"}
 _BOUNDS = (("ge", ">="), ("gt", ">"), ("le", "<="), ("lt", "<"))
 
 
@@ -40,7 +41,7 @@ def _parts(kind: mi.Type) -> list[str]:
 
 def _one(kind: mi.Type) -> str:
     if isinstance(kind, mi.Metadata):  # Meta(description=...) says it better than a pattern
-        schema = kind.extra_json_schema or {}
+        schema = cast("dict[str, object]", kind.extra_json_schema or {})
         return str(schema.get("description") or _one(kind.type))
     if isinstance(kind, mi.IntType | mi.FloatType):
         bounds = [f"{sign} {getattr(kind, name):g}" for name, sign in _BOUNDS if getattr(kind, name) is not None]
@@ -49,7 +50,7 @@ def _one(kind: mi.Type) -> str:
         return f"a list of {_plural(kind.item_type)}"
     if isinstance(kind, mi.DictType):
         return "a map of names to text"
-    return {mi.StrType: "text", mi.BoolType: "true or false", mi.NoneType: "null"}.get(type(kind), "plain data")
+    return _PLAIN.get(type(kind), "plain data")
 
 
 def _plural(kind: mi.Type) -> str:

@@ -19,7 +19,7 @@ DEFAULT_MIN_ANCHOR = 1
 DEFAULT_MAX_ANCHOR = 1000
 
 
-class ElCheConfig(Value, kw_only=True):
+class ElCheConfig(Value, frozen=True, kw_only=True):
     """How replicas are averaged and how the work between two averagings is sized.
 
     ``auto`` anywhere means: the mode's own default (see the properties). mode ``auto`` becomes nccl_cadence where

@@ -11,11 +11,11 @@ from flodl.spec.value import NonNegative, Positive, PositiveInt, Value
 __all__ = ["GuardConfig", "MsfGuardConfig", "NoGuardConfig", "TrendGuardConfig"]
 
 
-class NoGuardConfig(Value, kw_only=True, tag_field="name", tag="none"):
+class NoGuardConfig(Value, frozen=True, kw_only=True, tag_field="name", tag="none"):
     """Never objects."""
 
 
-class TrendGuardConfig(Value, kw_only=True, tag_field="name", tag="trend"):
+class TrendGuardConfig(Value, frozen=True, kw_only=True, tag_field="name", tag="trend"):
     """Objects to growth when divergence rose twice in a row and lies above the threshold.
 
     threshold null: 0.05, or 0.3 where easgd_alpha is set.
@@ -24,7 +24,7 @@ class TrendGuardConfig(Value, kw_only=True, tag_field="name", tag="trend"):
     threshold: Positive | None = None
 
 
-class MsfGuardConfig(Value, kw_only=True, tag_field="name", tag="msf"):
+class MsfGuardConfig(Value, frozen=True, kw_only=True, tag_field="name", tag="msf"):
     """Follows the divergence's growth rate per step; may nudge the anchor down."""
 
     nudge_threshold: NonNegative = 1e-2

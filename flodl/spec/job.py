@@ -27,13 +27,13 @@ __all__ = [
 ]
 
 
-class MetaConfig(Value, kw_only=True):
+class MetaConfig(Value, frozen=True, kw_only=True):
     """The meta-controller (ELCHE: learning-rate drops and sustained divergence nudge the anchor)."""
 
     enabled: bool = True
 
 
-class MembershipConfig(Value, kw_only=True):
+class MembershipConfig(Value, frozen=True, kw_only=True):
     """When deaths end the run. max_failure: that many dead ranks, or a percentage of the world; null: never."""
 
     max_failure: (
@@ -42,19 +42,19 @@ class MembershipConfig(Value, kw_only=True):
     timeout_scale: Positive = 1.0
 
 
-class OuterConfig(Value, kw_only=True):
+class OuterConfig(Value, frozen=True, kw_only=True):
     """The optimizer on the consensus."""
 
     name: Literal["average"] = "average"
 
 
-class LaunchConfig(Value, kw_only=True):
+class LaunchConfig(Value, frozen=True, kw_only=True):
     """How ranks are started."""
 
     dry_run: bool = False
 
 
-class TrainerConfig(Value, kw_only=True):
+class TrainerConfig(Value, frozen=True, kw_only=True):
     """What every rank does with its batches."""
 
     num_epochs: PositiveInt = 10
@@ -66,14 +66,14 @@ class TrainerConfig(Value, kw_only=True):
     max_nonfinite_rounds: PositiveInt = 3
 
 
-class EvalConfig(Value, kw_only=True):
+class EvalConfig(Value, frozen=True, kw_only=True):
     """When the consensus is evaluated. every_epochs null: only at the end."""
 
     every_epochs: PositiveInt | None = 1
     at_end: bool = True
 
 
-class CheckpointConfig(Value, kw_only=True):
+class CheckpointConfig(Value, frozen=True, kw_only=True):
     """What a run leaves to go on from."""
 
     stem: Annotated[
@@ -82,13 +82,13 @@ class CheckpointConfig(Value, kw_only=True):
     ] = "model"
 
 
-class CallbacksConfig(Value, kw_only=True):
+class CallbacksConfig(Value, frozen=True, kw_only=True):
     """Which rank runs evaluation and saves: `fastest`, or the number of a rank."""
 
     policy: Literal["fastest"] | NonNegativeInt = "fastest"
 
 
-class SimConfig(Value, kw_only=True):
+class SimConfig(Value, frozen=True, kw_only=True):
     """Costs of virtual time. ms_per_batch: one per rank; empty: 10 ms divided by the host's speed."""
 
     ms_per_batch: tuple[Positive, ...] = ()
@@ -97,7 +97,7 @@ class SimConfig(Value, kw_only=True):
     num_samples: PositiveInt = 50_000
 
 
-class JobSpec(Value, kw_only=True):
+class JobSpec(Value, frozen=True, kw_only=True):
     """One run, whole. Made by the codec from a resolved config tree; nothing is recomposed later or elsewhere."""
 
     name: str = "run"

@@ -114,23 +114,24 @@ class Reader:
         field = str(kinds[0].__struct_config__.tag_field)
         if not isinstance(tree, Mapping):
             return self._fail(key, tree, "must be a block of keys")
-        name = cast("Mapping[str, object]", tree).get(field, _MISSING)
+        found = cast("Mapping[object, object]", tree)
+        name = found.get(field, _MISSING)
         if not isinstance(name, str) or name not in by_tag:
             return self._fail(_join(key, field), name, "must be one of " + ", ".join(by_tag),
                               "" if name is _MISSING else did_you_mean(shown(name), by_tag))  # fmt: skip
-        return self.value(by_tag[name], tree, key)
+        return self.value(by_tag[name], found, key)
 
     def _leaf(self, hint: Any, tree: object, key: str) -> Any:
-        if get_origin(hint) is dict and isinstance(tree, Mapping):  # a variable's number needs no quotes
-            pairs = cast("Mapping[object, object]", tree).items()
-            tree = {k: str(v) if isinstance(v, int) and not isinstance(v, bool) else v for k, v in pairs}
-        numbers: Sequence[object] = cast("Sequence[object]", tree) if isinstance(tree, list | tuple) else (tree,)
+        if get_origin(hint) is dict:
+            tree = _as_text(tree)
+        numbers = cast("Sequence[object]", tree) if isinstance(tree, list | tuple) else (tree,)
         if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
-            return self._fail(key, tree, f"must be {words(hint)}, and finite")
+            return self._fail(key, cast("object", tree), f"must be {words(hint)}, and finite")
         try:
             return msgspec.convert(tree, hint)
         except msgspec.ValidationError:
-            return self._fail(key, tree, f"must be {words(hint)}", _leaf_remedy(hint, tree))
+            found = cast("object", tree)
+            return self._fail(key, found, f"must be {words(hint)}", _leaf_remedy(hint, found))
 
     def _unknown_keys(self, kind: type[Value], names: Sequence[object], key: str) -> None:
         known = hints(kind)
@@ -145,6 +146,14 @@ class Reader:
         self.problems.append(Problem(key=key, value=text, constraint=constraint, remedy=remedy))
         self.failed.append(key)
         return _MISSING
+
+
+def _as_text(tree: object) -> object:
+    """A map with whole numbers as text: the value of a variable needs no quotes."""
+    if not isinstance(tree, Mapping):
+        return tree
+    pairs = cast("Mapping[object, object]", tree).items()
+    return {k: str(v) if isinstance(v, int) and not isinstance(v, bool) else v for k, v in pairs}
 
 
 def _leaf_remedy(hint: Any, tree: object) -> str:
