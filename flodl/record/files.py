@@ -1,0 +1,116 @@
+"""Writing so that a kill, a full disk or a crash leaves either the old file or the whole new one.
+
+Two ways and no third: `AtomicFile` writes beside its target and moves the whole file into place; `LineFile` appends
+whole lines, of which at most the last can be torn, and `whole_lines` reads past that one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+__all__ = ["AtomicFile", "LineFile", "whole_lines", "write_atomically"]
+
+
+class AtomicFile:
+    """A file that appears whole or not at all: temporary name, fsync, rename, fsync of the folder.
+
+    As a context manager it commits at a clean exit and leaves nothing behind after an exception. OSError (a full
+    disk, no rights) passes through; the previous file of that name is untouched then.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+        self._file = self._beside.open("xb")
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append to the file under its temporary name."""
+        self._file.write(data)
+
+    def commit(self) -> None:
+        """Make it durable and move it into place."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self._beside.replace(self.path)
+        _sync_folder(self.path.parent)
+
+    def abandon(self) -> None:
+        """Forget it; nothing stays, also where the disk is full. Harmless after a commit."""
+        self._beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # closing writes what is buffered, which a full disk refuses again
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self.commit()
+        finally:
+            self.abandon()
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Put `data` at `path`, whole or not at all."""
+    with AtomicFile(path) as file:
+        file.write(data)
+
+
+class LineFile:
+    """An append-only file of whole lines. Nothing is buffered, so a kill tears at most the last one.
+
+    A file that ends in a torn line (an earlier process was killed) is cut back to its last whole line first.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("ab", buffering=0)
+        self._drop_torn_line()
+
+    def append(self, line: bytes) -> None:
+        """Write one line; `line` holds no newline. A line that does not fit on the disk is taken back whole."""
+        start = self._file.seek(0, os.SEEK_END)
+        rest = memoryview(line + b"\n")
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError:
+            self._file.truncate(start)
+            raise
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        self._file.close()
+
+    def _drop_torn_line(self) -> None:
+        data = self.path.read_bytes()
+        whole = data.rfind(b"\n") + 1
+        if whole < len(data):
+            self._file.truncate(whole)
+
+
+def whole_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file without their newlines; a last one without its newline is torn and left out."""
+    with path.open("rb") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                yield line[:-1]
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename durable: the name lies in the folder, not in the file."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,87 @@
+"""metrics, one JSON line each: an epoch's figures when its last sample is done, an evaluation when it is known.
+
+An epoch is often evaluated while the next one trains, so its evaluation is a line of its own:
+``{"epoch": 3, "eval": {"accuracy": 0.97}}``. `read_metrics` puts the two together again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from flodl.decide.messages import CallbackResult, Command, EpochEnded, Event, Goodbye, WindowDone
+from flodl.decide.totals import EpochMetrics
+from flodl.errors import FlodlError
+from flodl.record.files import LineFile, whole_lines
+
+__all__ = ["LateEval", "MetricsFile", "read_metrics"]
+
+
+class LateEval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An evaluation that became known after its epoch's line was written."""
+
+    epoch: int
+    eval: dict[str, float]
+
+
+class MetricsFile:
+    """Writes metrics. `observe` is a listener of drive.run."""
+
+    def __init__(self, path: Path) -> None:
+        self._lines = LineFile(path)
+        self._encode = msgspec.json.Encoder().encode
+        self._known: dict[int, dict[str, float]] = {}  # epoch -> evaluation already written
+        self._newest = 0
+
+    def observe(self, event: Event, commands: Sequence[Command]) -> None:
+        """Write what this event and its commands tell about epochs and evaluations."""
+        for command in commands:
+            if isinstance(command, EpochEnded):
+                self.append(command.metrics)
+        if isinstance(event, WindowDone | Goodbye):
+            for result in event.callbacks:
+                self._append_result(result)
+
+    def append(self, metrics: EpochMetrics) -> None:
+        """Write one epoch's figures."""
+        self._newest = metrics.epoch
+        self._known.setdefault(metrics.epoch, {}).update(metrics.eval)
+        self._lines.append(self._encode(metrics))
+
+    def append_eval(self, epoch: int, values: Mapping[str, float]) -> None:
+        """Write an evaluation of an epoch, unless exactly that is written already."""
+        if self._known.get(epoch) == dict(values):
+            return
+        self._known[epoch] = dict(values)
+        self._lines.append(self._encode(LateEval(epoch=epoch, eval=dict(values))))
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        self._lines.close()
+
+    def _append_result(self, result: CallbackResult) -> None:
+        if result.name == "eval" and result.ok and result.values:
+            self.append_eval(self._newest if result.epoch < 0 else result.epoch, result.values)
+
+
+def read_metrics(path: Path) -> list[EpochMetrics]:
+    """The epochs of a metrics file in order, each with its evaluation. Torn last lines are left out."""
+    epochs: dict[int, EpochMetrics] = {}
+    late: dict[int, dict[str, float]] = {}
+    for number, line in enumerate(whole_lines(path), start=1):
+        try:
+            entry = msgspec.json.decode(line, type=dict[str, object])
+            if "samples" in entry:
+                metrics = msgspec.json.decode(line, type=EpochMetrics)
+                epochs[metrics.epoch] = metrics
+            else:
+                evaluation = msgspec.json.decode(line, type=LateEval)
+                late.setdefault(evaluation.epoch, {}).update(evaluation.eval)
+        except msgspec.MsgspecError as error:
+            raise FlodlError(f"{path}:{number}: {error}") from error
+    return [
+        msgspec.structs.replace(metrics, eval={**metrics.eval, **late.get(epoch, {})})
+        for epoch, metrics in sorted(epochs.items())
+    ]

@@ -1,0 +1,44 @@
+"""Text from elsewhere, made fit for a log and a terminal: no escapes, no control characters, always valid UTF-8."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["clean", "is_serious", "plain_name"]
+
+# ECMA-48: CSI sequences; OSC, DCS, APC, PM and SOS strings up to their terminator; any other two-byte escape.
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"
+    r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"
+    r"|\x1b[ -/]*[0-~]?",
+    re.DOTALL,
+)
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_SERIOUS = re.compile(r"\b(warn(ing)?|error|critical|fatal|traceback|exception)\b|\w(Error|Warning|Exception)\b", re.I)
+
+
+def clean(line: str | bytes) -> str:
+    """One line without terminal escapes and control characters (tabs stay).
+
+    Bytes that are no UTF-8 are shown as ``\\xff``. A progress bar that redraws itself with carriage returns is
+    reduced to its last state. Characters that turn the writing direction are dropped: they can disguise a line.
+    """
+    text = line.decode("utf-8", "backslashreplace") if isinstance(line, bytes) else line
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")  # lone surrogates
+    text = _ESCAPES.sub("", text.rstrip("\r\n"))
+    text = text.rsplit("\r", maxsplit=1)[-1]
+    return _CONTROLS.sub("", text.replace("\n", " "))
+
+
+def is_serious(line: str) -> bool:
+    """Whether a rank's line is worth a place on the controller's terminal: a warning or worse."""
+    return _SERIOUS.search(line) is not None
+
+
+def plain_name(label: str) -> str:
+    """A host's label as part of a file name: everything but letters, digits, ``-``, ``_`` and inner dots is %-coded."""
+    coded = "".join(
+        c if c.isascii() and (c.isalnum() or c in "-_.") else "".join(f"%{b:02X}" for b in c.encode("utf-8"))
+        for c in label
+    )
+    return "%2E" + coded[1:] if coded.startswith(".") else coded or "%"
