@@ -1,0 +1,294 @@
+"""A rank's connection to its controller. Imports no torch (`store` does, when it is asked for).
+
+The socket belongs to a background thread (see `wire`); the training thread sends in its own time and looks at
+`pending` as often as it likes. The peer is the controller whose public key the rank was handed; a stranger on the
+port, a wrong key and silence all end in `NotReady` with the reason, within ten seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import queue
+import threading
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from flodl.engine import protocol
+from flodl.engine.keys import KeyPair
+from flodl.engine.protocol import Answer, Ask, Beat, Hello, RankCommand, RankEvent, Up, Welcome
+from flodl.engine.wire import Frames, SharedSocket
+from flodl.errors import FlodlError, NotReady
+
+if TYPE_CHECKING:
+    from flodl.engine.store import LinkStore
+
+__all__ = ["LinkClosed", "RankLink"]
+
+DIAL_SECONDS = 10.0
+BEAT_SECONDS = 1.0
+UPLOAD_SECONDS = 120.0
+IN_FLIGHT_PARTS = 8
+
+
+class LinkClosed(FlodlError):
+    """The connection to the controller was closed on this side."""
+
+
+class Dialled(Protocol):
+    """What a link must be told; `RankPayload` is one."""
+
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def control(self) -> str: ...
+    @property
+    def bulk(self) -> str: ...
+    @property
+    def server_key(self) -> bytes: ...
+    @property
+    def keys(self) -> KeyPair: ...
+
+
+class RankLink:
+    """Made by `dial`. progress and activity: written by the training loop, carried by the heartbeats."""
+
+    def __init__(self, where: Dialled, context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes]) -> None:
+        self.progress = 0
+        self.activity = ""
+        self._where = where
+        self._context = context
+        self._inbox: queue.SimpleQueue[RankCommand | None] = queue.SimpleQueue()
+        self._asked: dict[int, queue.SimpleQueue[Answer]] = {}
+        self._ask_lock = threading.Lock()
+        self._next_ask = 0
+        self._welcomed = threading.Event()
+        self._closed = False
+        self._dropped = 0
+        self._wire = SharedSocket(socket, self._receive, self._beat, tick_seconds=BEAT_SECONDS)
+
+    @classmethod
+    def dial(cls, where: Dialled, *, timeout_seconds: float = DIAL_SECONDS) -> RankLink:
+        """Connect, shake hands, greet. Raises NotReady, in words, where that does not succeed in time."""
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
+        socket = _socket(context, where, where.control)
+        monitor = socket.get_monitor_socket(zmq.EVENT_ALL)
+        socket.connect(where.control)
+        link = cls(where, context, socket)
+        link._wire.start()
+        link._post(Hello(pid=os.getpid()))
+        trouble = _await(link._welcomed, monitor, timeout_seconds)
+        monitor.close(linger=0)
+        if trouble:
+            link.close(flush_seconds=0.0)
+            raise NotReady(f"no connection to the controller at {where.control}: {trouble}")
+        return link
+
+    # ------------------------------------------------------------------------------------------------- training
+
+    def send(self, event: RankEvent) -> None:
+        """Tell the coordinator something; `at` is stamped there. Thread-safe, never blocks.
+
+        Raises ValueError where a field is NaN or infinite, LinkClosed after `close`.
+        """
+        field = protocol.nonfinite_field(event)
+        if field:
+            raise ValueError(f"{type(event).__name__}.{field} is not finite")
+        self._post(event)
+
+    def receive(self, timeout_seconds: float | None) -> RankCommand | None:
+        """The next order; None when none came in time (None waits for ever). Raises LinkClosed after `close`."""
+        try:
+            command = self._inbox.get(timeout=timeout_seconds)
+        except queue.Empty:
+            return None
+        if command is None:
+            self._inbox.put(None)
+            raise LinkClosed("the link is closed")
+        return command
+
+    def pending(self) -> bool:
+        """True when `receive` would return at once. No system call."""
+        return not self._inbox.empty()
+
+    def store(self, generation: int = 0) -> LinkStore:
+        """A torch.distributed.Store under this generation's prefix."""
+        from flodl.engine.store import LinkStore
+
+        return LinkStore(self, prefix=f"g{generation}/")
+
+    @property
+    def dropped_frames(self) -> int:
+        """Malformed frames that came in."""
+        return self._dropped
+
+    def upload(self, name: str, chunks: bytes | memoryview | Iterable[bytes | memoryview]) -> None:
+        """Send a file to the controller over the bulk socket; returns when it is whole and in place there.
+
+        Raises FlodlError with the controller's reason where it is not.
+        """
+        if isinstance(chunks, bytes | memoryview):
+            chunks = (chunks,)
+        socket = _socket(self._context, self._where, self._where.bulk)
+        try:
+            socket.connect(self._where.bulk)
+            _upload(socket, self._where.run_id, name, chunks)
+        finally:
+            socket.close(linger=0)
+
+    def flush(self, timeout_seconds: float) -> bool:
+        """Wait until the controller has read everything that was sent; False where it does not answer in time."""
+        try:
+            self.ask(Ask(id=0, op="ping"), timeout_seconds)
+        except (TimeoutError, LinkClosed):
+            return False
+        return True
+
+    def close(self, flush_seconds: float = 2.0) -> None:
+        """Leave. Waits, bounded, until what was sent has been read: so an exit is never seen before its goodbye."""
+        if self._closed:
+            return
+        if flush_seconds and self._welcomed.is_set():
+            self.flush(flush_seconds)
+        self._closed = True
+        self._inbox.put(None)
+        self._wire.close()
+        with self._ask_lock:
+            for waiting in self._asked.values():
+                waiting.put(Answer(id=0, error="closed"))
+        self._context.destroy(linger=0)
+
+    # ------------------------------------------------------------------------------------------------ questions
+
+    def ask(self, ask: Ask, timeout_seconds: float) -> Answer:
+        """Put a question to the controller's store; its id is given here. Any thread.
+
+        Raises TimeoutError, LinkClosed; an Answer's own error is the caller's.
+        """
+        mine: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        with self._ask_lock:
+            self._next_ask += 1
+            number = self._next_ask
+            self._asked[number] = mine
+        try:
+            self._post(msgspec.structs.replace(ask, id=number))
+            answer = mine.get(timeout=timeout_seconds)
+        except queue.Empty:
+            raise TimeoutError(f"the controller did not answer {ask.op} within {timeout_seconds:g} s") from None
+        finally:
+            with self._ask_lock:
+                del self._asked[number]
+        if self._closed and answer.error == "closed":
+            raise LinkClosed("the link is closed")
+        return answer
+
+    # ------------------------------------------------------------------------------------- the reading thread's
+
+    def _receive(self, frames: Frames) -> None:
+        frame = protocol.down(frames[0].bytes, self._where.run_id) if len(frames) == 1 else None
+        if frame is None:
+            self._dropped += 1
+        elif isinstance(frame.message, Answer):
+            with self._ask_lock:
+                asked = self._asked.get(frame.message.id)
+            if asked is not None:
+                asked.put(frame.message)
+        elif isinstance(frame.message, Welcome):
+            self._welcomed.set()
+        else:
+            self._inbox.put(frame.message)
+
+    def _beat(self) -> None:
+        if self._welcomed.is_set():
+            with contextlib.suppress(LinkClosed, FlodlError):
+                self._post(Beat(progress=self.progress, activity=self.activity))
+
+    def _post(self, message: RankEvent | Hello | Beat | Ask) -> None:
+        data = protocol.encode(Up(self._where.run_id, message))
+        try:
+            self._wire.send((data,))
+        except zmq.Again:
+            raise FlodlError("the controller takes no more messages: it is gone or hangs") from None
+        except zmq.ZMQError:
+            raise LinkClosed("the link is closed") from None
+
+
+def _socket(context: zmq.Context[zmq.Socket[bytes]], where: Dialled, endpoint: str) -> zmq.Socket[bytes]:
+    socket = context.socket(zmq.DEALER)
+    socket.setsockopt(zmq.CURVE_SERVERKEY, where.server_key)
+    socket.setsockopt(zmq.CURVE_PUBLICKEY, where.keys.public)
+    socket.setsockopt(zmq.CURVE_SECRETKEY, where.keys.secret)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
+    socket.setsockopt(zmq.MAXMSGSIZE, protocol.CONTROL_LIMIT_BYTES)
+    if "[" in endpoint:
+        socket.setsockopt(zmq.IPV6, 1)
+    return socket
+
+
+# What the socket's monitor said, in words; of several things the most telling (the highest number) is reported.
+_WORDS = {
+    zmq.EVENT_CONNECT_RETRIED: (1, "nobody listens there"),
+    zmq.EVENT_CONNECTED: (2, "whoever listens there does not shake hands: another program's port?"),
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: (3, "the handshake fails: a wrong controller key, or another program's port"),
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: (3, "the handshake fails: another program's port"),
+    zmq.EVENT_HANDSHAKE_SUCCEEDED: (4, "the keys are right but the controller does not greet back"),
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH: (5, "the controller does not know this rank's key (a key of another run?)"),
+}
+
+
+def _await(welcomed: threading.Event, monitor: zmq.Socket[bytes], timeout_seconds: float) -> str:
+    """Why there is no welcome, "" when there is one."""
+    end = time.monotonic() + timeout_seconds
+    seen = (0, "no sign of the controller")
+    while not welcomed.wait(0.002):
+        while monitor.poll(0):
+            event = recv_monitor_message(monitor)["event"]
+            seen = max(seen, _WORDS.get(event, seen))
+            if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+                return seen[1]
+        if time.monotonic() >= end:
+            return f"{seen[1]} (tried for {timeout_seconds:g} s)"
+    return ""
+
+
+def _upload(socket: zmq.Socket[bytes], run_id: str, name: str, chunks: Iterable[bytes | memoryview]) -> None:
+    """Parts of at most PART_BYTES; at most IN_FLIGHT_PARTS of them unanswered."""
+
+    def say(message: protocol.Offer | protocol.Part | protocol.Whole, *beside: bytes | memoryview) -> None:
+        socket.send_multipart((protocol.encode(protocol.BulkUp(run_id, message)), *beside))
+
+    digest, sent, received = hashlib.sha256(), 0, 0
+    say(protocol.Offer(name=name))
+    for chunk in chunks:
+        view = memoryview(chunk).cast("B")
+        for start in range(0, len(view), protocol.PART_BYTES):
+            part = view[start : start + protocol.PART_BYTES]
+            digest.update(part)
+            say(protocol.Part(), part)
+            sent += len(part)
+            while sent - received > IN_FLIGHT_PARTS * protocol.PART_BYTES:
+                received = _heard(socket, run_id, name)
+    say(protocol.Whole(sha256=digest.hexdigest()))
+    while _heard(socket, run_id, name) >= 0:
+        pass
+
+
+def _heard(socket: zmq.Socket[bytes], run_id: str, name: str) -> int:
+    """Bytes that the controller has; -1 when all is stored."""
+    if not socket.poll(int(UPLOAD_SECONDS * 1000)):
+        raise FlodlError(f"the upload of {name} stalls: no answer for {UPLOAD_SECONDS:g} s")
+    frame = protocol.bulk_down(socket.recv(), run_id)
+    if frame is None:
+        raise FlodlError(f"the upload of {name} met a malformed answer")
+    if isinstance(frame.message, protocol.Credit):
+        return frame.message.received
+    if frame.message.error:
+        raise FlodlError(f"the controller could not store {name}: {frame.message.error}")
+    return -1

@@ -1,0 +1,92 @@
+"""Uploads as the controller receives them: parts go straight to a sink, which puts the whole in place or drops it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from flodl.engine import protocol
+from flodl.engine.protocol import Credit, Offer, Part, Stored, Whole
+
+__all__ = ["Receiving", "UploadSink"]
+
+
+class UploadSink(Protocol):
+    """Where one upload goes."""
+
+    def write(self, data: memoryview) -> object:
+        """More bytes. Raises OSError."""
+        ...
+
+    def commit(self) -> None:
+        """All are there: make it durable and visible. Raises OSError."""
+        ...
+
+    def abandon(self) -> None:
+        """Leave nothing behind."""
+        ...
+
+
+class _Upload:
+    def __init__(self, rank: int, sink: UploadSink) -> None:
+        self.rank = rank
+        self.sink = sink
+        self.received = 0
+        self.digest = hashlib.sha256()
+
+
+class Receiving:
+    """All uploads under way, by the connection they come over. For one thread."""
+
+    def __init__(self, run_id: str, open_upload: Callable[[int, str], UploadSink]) -> None:
+        self.dropped = 0
+        self._run_id = run_id
+        self._open = open_upload
+        self._uploads: dict[bytes, _Upload] = {}
+
+    def hear(self, route: bytes, rank: int, frames: Sequence[memoryview]) -> Credit | Stored | None:
+        """One message of a rank; the answer to it. frames: header, and a part's bytes."""
+        frame = protocol.bulk_up(bytes(frames[0]), self._run_id)
+        message: Any = None if frame is None else frame.message
+        try:
+            if isinstance(message, Offer):
+                return self._begin(route, rank, message)
+            upload = self._uploads.get(route)
+            if upload is not None and isinstance(message, Part) and len(frames) == 2:
+                return self._part(upload, frames[1])
+            if upload is not None and isinstance(message, Whole):
+                return self._end(route, upload, message)
+        except (OSError, ValueError) as error:
+            self._forget(route)
+            return Stored(error=str(error) or type(error).__name__)
+        self.dropped += 1
+        return None
+
+    def close(self) -> None:
+        """Drop what is unfinished."""
+        for route in list(self._uploads):
+            self._forget(route)
+
+    def _begin(self, route: bytes, rank: int, offer: Offer) -> Credit:
+        self._forget(route)
+        self._uploads[route] = _Upload(rank, self._open(rank, offer.name))
+        return Credit(received=0)
+
+    def _part(self, upload: _Upload, data: memoryview) -> Credit:
+        upload.sink.write(data)
+        upload.digest.update(data)
+        upload.received += len(data)
+        return Credit(received=upload.received)
+
+    def _end(self, route: bytes, upload: _Upload, whole: Whole) -> Stored:
+        if upload.digest.hexdigest() != whole.sha256:
+            raise ValueError("the bytes that arrived are not those that were sent")
+        upload.sink.commit()
+        del self._uploads[route]
+        return Stored()
+
+    def _forget(self, route: bytes) -> None:
+        upload = self._uploads.pop(route, None)
+        if upload is not None:
+            upload.sink.abandon()

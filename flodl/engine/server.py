@@ -1,0 +1,285 @@
+"""The controller's side of the link: two sockets, who may use them, and where a rank is.
+
+Both sockets speak CURVE and ask a ZAP handler about every key: only the public keys of this run's ranks are let in
+(without a handler any key is). Who sent a frame is told by the key it came with, never by its routing id. Both bind to
+one named address. Bulk transfers have a socket and a thread of their own, so that no heartbeat queues behind them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket as sockets
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+import zmq
+from zmq.auth.thread import ThreadAuthenticator
+
+from flodl.engine import protocol
+from flodl.engine.keys import KeyPair, RunKeys
+from flodl.engine.keyvalue import KeyValue, Reply
+from flodl.engine.port_holder import holder_of
+from flodl.engine.protocol import Answer, Ask, Beat, Down, Hello, RankCommand, RankEvent, Welcome
+from flodl.engine.receiving import Receiving, UploadSink
+from flodl.engine.wire import Frames, SharedSocket
+from flodl.errors import NotReady
+
+__all__ = ["Endpoints", "LinkServer", "Sighting"]
+
+ZAP_DOMAIN = "flodl"
+HANDSHAKE_MS = 3000
+BACKLOG = 1024
+
+
+class Endpoints(NamedTuple):
+    """Where ranks dial; tcp://address:port."""
+
+    control: str
+    bulk: str
+
+
+class Sighting(msgspec.Struct, frozen=True):
+    """When a rank was last heard (monotonic seconds), and what its training loop said it had done."""
+
+    at: float
+    progress: int = 0
+    activity: str = ""
+
+
+class LinkServer:
+    """Made by `bind`. on_event(event) runs in the reading thread and must not block."""
+
+    def __init__(
+        self,
+        run_id: str,
+        keys: RunKeys,
+        context: zmq.Context[zmq.Socket[bytes]],
+        on_event: Callable[[RankEvent], None],
+        open_upload: Callable[[int, str], UploadSink],
+    ) -> None:
+        self.endpoints = Endpoints("", "")
+        self._run_id = run_id
+        self._context = context
+        self._on_event = on_event
+        self._gate = _Gate(context, keys)
+        self._values = KeyValue()
+        self._values_lock = threading.Lock()
+        self._routes: dict[int, bytes] = {}
+        self._owed: dict[int, list[bytes]] = {}
+        self._routes_lock = threading.Lock()
+        self._sightings: dict[int, Sighting] = {}
+        self._dropped = 0
+        self._receiving = Receiving(run_id, open_upload)
+        self._wires: list[SharedSocket] = []
+
+    @classmethod
+    def bind(
+        cls,
+        address: str,
+        port: int,
+        *,
+        run_id: str,
+        keys: RunKeys,
+        on_event: Callable[[RankEvent], None],
+        open_upload: Callable[[int, str], UploadSink],
+    ) -> LinkServer:
+        """Listen on `address`:`port` and the next number, or on two free ports where port is 0.
+
+        Raises NotReady: a wildcard address, an address that is not this machine's, a busy port (naming its holder).
+        """
+        numeric = _numeric(address)
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
+        server = cls(run_id, keys, context, on_event, open_upload)
+        server._gate.start()
+        try:
+            server._listen(numeric, port, keys.server)
+        except BaseException:
+            server.close()
+            raise
+        return server
+
+    def send(self, rank: int, command: RankCommand) -> None:
+        """Send an order. What cannot be delivered now is delivered when the rank is next heard. Never blocks."""
+        self._deliver(rank, protocol.encode(Down(self._run_id, command)))
+
+    def forget_generation(self, generation: int) -> None:
+        """Drop a generation's rendezvous keys; whoever still waits for one is told so."""
+        with self._values_lock:
+            replies = self._values.forget(f"g{generation}/")
+        self._reply(replies)
+
+    def sightings(self) -> dict[int, Sighting]:
+        """By rank, for those that were heard."""
+        return dict(self._sightings)
+
+    @property
+    def dropped_frames(self) -> int:
+        """Malformed frames from holders of a key."""
+        return self._dropped + self._receiving.dropped
+
+    @property
+    def strangers(self) -> int:
+        """Handshakes with a key that is not of this run."""
+        return self._gate.denied
+
+    def close(self) -> None:
+        """Close sockets and threads. Idempotent."""
+        for wire in self._wires:
+            wire.close(linger_ms=200)
+        self._wires.clear()
+        self._receiving.close()
+        self._gate.stop()
+        self._context.destroy(linger=200)
+
+    # --------------------------------------------------------------------------------------------- to be in place
+
+    def _listen(self, numeric: str, port: int, pair: KeyPair) -> None:
+        control = _router(self._context, pair, protocol.CONTROL_LIMIT_BYTES)
+        bulk = _router(self._context, pair, protocol.BULK_LIMIT_BYTES)
+        first = _bind(control, numeric, port)
+        second = _bind(bulk, numeric, port + 1 if port else 0)
+        self.endpoints = Endpoints(first, second)
+        self._wires = [SharedSocket(control, self._hear, self._tick), SharedSocket(bulk, self._hear_bulk)]
+        for wire in self._wires:
+            wire.start()
+
+    # ------------------------------------------------------------------------------------- the reading threads'
+
+    def _hear(self, frames: Frames) -> None:
+        rank = _rank_of(frames)
+        frame = protocol.up(frames[1].bytes, self._run_id) if rank is not None and len(frames) == 2 else None
+        if rank is None or frame is None:
+            self._dropped += 1
+            return
+        self._learn_route(rank, frames[0].bytes)
+        message, now = frame.message, time.monotonic()
+        if isinstance(message, Beat):
+            self._sightings[rank] = Sighting(now, message.progress, message.activity)
+            return
+        self._sightings[rank] = msgspec.structs.replace(self._sightings.get(rank, Sighting(now)), at=now)
+        if isinstance(message, Ask):
+            with self._values_lock:
+                replies = self._values.ask(rank, message, now)
+            self._reply(replies)
+        elif isinstance(message, Hello):
+            self._deliver(rank, protocol.encode(Down(self._run_id, Welcome())))
+        elif message.rank != rank or protocol.nonfinite_field(message):
+            self._dropped += 1
+        else:
+            self._on_event(message)
+
+    def _hear_bulk(self, frames: Frames) -> None:
+        rank = _rank_of(frames)
+        if rank is None or len(frames) not in (2, 3):
+            self._dropped += 1
+            return
+        answer = self._receiving.hear(frames[0].bytes, rank, [frame.buffer for frame in frames[1:]])
+        if answer is not None:
+            with contextlib.suppress(zmq.ZMQError):
+                self._wires[1].send((frames[0].bytes, protocol.encode(protocol.BulkDown(self._run_id, answer))))
+
+    def _tick(self) -> None:
+        with self._values_lock:
+            replies = self._values.expire(time.monotonic())
+        self._reply(replies)
+
+    def _learn_route(self, rank: int, route: bytes) -> None:
+        if self._routes.get(rank) == route:
+            return
+        with self._routes_lock:
+            self._routes[rank] = route
+            owed = self._owed.pop(rank, [])
+        for data in owed:
+            self._deliver(rank, data)
+
+    # ------------------------------------------------------------------------------------------------- delivery
+
+    def _reply(self, replies: list[Reply]) -> None:
+        for reply in replies:
+            assert isinstance(reply.to, int)
+            self._deliver(reply.to, protocol.encode(Down(self._run_id, reply.answer)))
+
+    def _deliver(self, rank: int, data: bytes) -> None:
+        with self._routes_lock:  # also keeps the order of one rank's messages
+            route = self._routes.get(rank)
+            try:
+                if route is not None and self._wires:
+                    self._wires[0].send((route, data))
+                    return
+            except zmq.ZMQError:
+                del self._routes[rank]  # the connection is gone: the next frame of the rank tells the new one
+            self._owed.setdefault(rank, []).append(data)
+
+
+class _Gate(ThreadAuthenticator):
+    """Lets in the run's own keys and names their rank; counts the others."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: RunKeys) -> None:
+        super().__init__(context)
+        self.denied = 0
+        self._ranks = keys.ranks_by_public_key()
+        self.configure_curve_callback(ZAP_DOMAIN, self)
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        """True for a key of this run; key: Z85."""
+        known = domain == ZAP_DOMAIN and key.decode("ascii") in self._ranks
+        self.denied += not known
+        return known
+
+    def curve_user_id(self, client_public_key: bytes) -> str:
+        """The rank's number; client_public_key: 32 bytes."""
+        return str(self._ranks[zmq.utils.z85.encode(client_public_key).decode("ascii")])
+
+
+def _rank_of(frames: Frames) -> int | None:
+    try:
+        return int(frames[0].get("User-Id"))
+    except (zmq.ZMQError, ValueError):
+        return None
+
+
+def _router(context: zmq.Context[zmq.Socket[bytes]], pair: KeyPair, limit_bytes: int) -> zmq.Socket[bytes]:
+    router = context.socket(zmq.ROUTER)
+    router.setsockopt(zmq.CURVE_SERVER, 1)
+    router.setsockopt(zmq.CURVE_PUBLICKEY, pair.public)
+    router.setsockopt(zmq.CURVE_SECRETKEY, pair.secret)
+    router.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN.encode("ascii"))
+    router.setsockopt(zmq.MAXMSGSIZE, limit_bytes)
+    router.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+    router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    router.setsockopt(zmq.BACKLOG, BACKLOG)
+    router.setsockopt(zmq.LINGER, 200)
+    return router
+
+
+def _numeric(address: str) -> str:
+    """The numeric form of an address of this machine. Raises NotReady for a wildcard."""
+    try:
+        found = sockets.getaddrinfo(address, None, type=sockets.SOCK_STREAM)
+    except OSError as error:
+        raise NotReady(f"cluster.controller.host={address}: no such address ({error})") from None
+    numeric = str(found[0][4][0])
+    if not address or ipaddress.ip_address(numeric.partition("%")[0]).is_unspecified:
+        raise NotReady(
+            f"cluster.controller.bind={address}: listens on every interface; name one address of this machine"
+        )
+    return numeric
+
+
+def _bind(router: zmq.Socket[bytes], numeric: str, port: int) -> str:
+    place = f"[{numeric}]" if ":" in numeric else numeric
+    if ":" in numeric:
+        router.setsockopt(zmq.IPV6, 1)
+    try:
+        router.bind(f"tcp://{place}:{port or '*'}")
+    except zmq.ZMQError as error:
+        if error.errno == zmq.EADDRINUSE:
+            raise NotReady(
+                f"cluster.controller.port={port}: in use by {holder_of(port)}; free it, choose another, or use 0"
+            ) from None
+        raise NotReady(f"cluster.controller.bind={numeric}: cannot listen there on port {port}: {error}") from None
+    return router.getsockopt(zmq.LAST_ENDPOINT).decode("ascii").rstrip("\0")  # type: ignore[union-attr]

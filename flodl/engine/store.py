@@ -1,0 +1,115 @@
+"""The run's torch.distributed.Store: process groups meet over the encrypted link instead of an open TCPStore.
+
+gloo and NCCL call it from threads of their own and from several at once; so does `RankLink.ask`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import torch.distributed as dist
+
+from flodl.engine.protocol import Answer, Ask, StoreOp
+
+if TYPE_CHECKING:
+    from flodl.engine.link import RankLink
+
+__all__ = ["LinkStore"]
+
+ANSWER_SECONDS = 30.0  # what a question that waits for nobody may take
+MARGIN_SECONDS = 2.0  # a wait is timed by the controller; the rank's own limit lies behind it
+
+
+class LinkStore(dist.Store):
+    """Keys under `prefix` in the controller's dictionary. Raises DistStoreError, as c10d's own stores do."""
+
+    def __init__(self, link: RankLink, prefix: str = "", timeout: timedelta = timedelta(seconds=300)) -> None:
+        super().__init__()
+        self._link = link
+        self._prefix = prefix
+        self._timeout = timeout
+
+    def set(self, key: str, value: str | bytes) -> None:  # noqa: A003
+        self._ask("set", (key,), value=_bytes(value))
+
+    def get(self, key: str) -> bytes:
+        return self._wait_for("get", (key,), self._timeout).value
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        self._wait_for("wait", tuple(keys), timeout if timeout is not None else self._timeout)
+
+    def add(self, key: str, value: int) -> int:
+        return self._ask("add", (key,), amount=value).number
+
+    def append(self, key: str, value: str | bytes) -> None:
+        self._ask("append", (key,), value=_bytes(value))
+
+    def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
+        return self._ask("compare_set", (key,), value=_bytes(desired), expected=_bytes(expected)).value
+
+    def delete_key(self, key: str) -> bool:
+        return bool(self._ask("delete", (key,)).number)
+
+    def check(self, keys: Sequence[str]) -> bool:
+        return bool(self._ask("check", tuple(keys)).number)
+
+    def num_keys(self) -> int:
+        return self._ask("num_keys", ("",)).number
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        return [self.get(key) for key in keys]
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
+        for key, value in zip(keys, values, strict=True):
+            self.set(key, value)
+
+    def has_extended_api(self) -> bool:
+        return True
+
+    def clone(self) -> LinkStore:
+        return LinkStore(self._link, self._prefix, self._timeout)
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._timeout = timeout
+
+    @property
+    def timeout(self) -> timedelta:
+        return self._timeout
+
+    def _wait_for(self, op: StoreOp, keys: tuple[str, ...], timeout: timedelta) -> Answer:
+        seconds = timeout.total_seconds()
+        return self._ask(op, keys, timeout_ms=int(seconds * 1000), limit=seconds + MARGIN_SECONDS)
+
+    def _ask(
+        self,
+        op: StoreOp,
+        keys: tuple[str, ...],
+        *,
+        value: bytes = b"",
+        expected: bytes = b"",
+        amount: int = 0,
+        timeout_ms: int = 0,
+        limit: float = ANSWER_SECONDS,
+    ) -> Answer:
+        ask = Ask(
+            id=0,
+            op=op,
+            keys=tuple(self._prefix + key for key in keys),
+            value=value,
+            expected=expected,
+            amount=amount,
+            timeout_ms=timeout_ms,
+        )
+        try:
+            answer = self._link.ask(ask, limit)
+        except TimeoutError as error:
+            raise dist.DistStoreError(str(error)) from None
+        if answer.error:
+            raise dist.DistStoreError(f"store {op}: {answer.error}")
+        return answer
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)
