@@ -1,30 +1,76 @@
 """ElChe: speeds -> quotas, and a proposed anchor. The slowest rank sets the pace, the faster ones do more.
 
-One cycle of the coordinator, per accepted round (all in one event: nothing of a half cycle is stored):
-``report`` -> guard.observe -> meta.observe(phase=elche.cycle_phase, anchor=elche.anchor) -> ``commit`` -> ``quotas``.
+One cycle of the coordinator, per accepted round (all in one event: nothing of a half cycle is stored)::
+
+    report -> guard.observe -> meta.observe(anchor, ..., phase=cycle_phase) -> commit -> quotas
+
+Only `commit` moves the anchor for a proposal, and it demands a verdict. The one other thing that moves it is the
+window cap in `quotas`: an anchor that the epoch cannot hold would stay pinned when averaging becomes cheap.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Self
 
-from flodl.decide.phase import Phase
-from flodl.decide.proposal import Proposal
-from flodl.decide.quota import Quotas
-from flodl.decide.readings import Reading
-from flodl.decide.verdict import Nudge, Verdict
+import msgspec
+
+from flodl.decide.anchor_rank import elect
+from flodl.decide.latch import GrowthLatch, Overshoot
+from flodl.decide.margins import ceil_exact
+from flodl.decide.phase import Phase, phase_after
+from flodl.decide.proposal import Proposal, Situation, propose
+from flodl.decide.quota import Quotas, capped, settle, targets, with_slack, within_lead
+from flodl.decide.readings import MAX_MISSES, MedianOfThree, Reading, TrustWindow
+from flodl.decide.verdict import Nudge, NudgeDown, Stable, SuppressGrowth, Verdict
 from flodl.spec.elche import ElCheConfig
 
 __all__ = ["ElChe"]
+
+SMALLEST_NUDGE = 0.1
+
+
+class _State(msgspec.Struct):
+    """Everything that lasts from one cycle to the next, plain.
+
+    base: the last quotas before lead, cap and slack (what the dead zone compares with), made at base_anchor.
+    planned: after lead and cap, before slack (what a window's compute is scaled to). epoch_batches: the last cap.
+    """
+
+    windows: dict[int, TrustWindow]
+    anchor: int | None
+    anchor_rank: int | None
+    calibrations: int = 0
+    latch: GrowthLatch = msgspec.field(default_factory=GrowthLatch)
+    overshoot: Overshoot = msgspec.field(default_factory=Overshoot)
+    sync: MedianOfThree = msgspec.field(default_factory=MedianOfThree)
+    round: MedianOfThree = msgspec.field(default_factory=MedianOfThree)
+    base: dict[int, int] = {}
+    base_anchor: int = 0
+    planned: dict[int, int] = {}
+    epoch_batches: int | None = None
+    cap_binding: bool = False
 
 
 class ElChe:
     """The cadence of one run."""
 
     def __init__(self, config: ElCheConfig, ranks: tuple[int, ...]) -> None:
-        """config: resolved (mode is not ``auto``). ranks: the living ones."""
-        ...
+        """config: resolved (mode is not ``auto``). ranks: the living ones.
+
+        A configured anchor_rank that is not among them has no effect; the roster refuses it where ranks are counted.
+        """
+        pinned = config.anchor_rank if config.anchor_rank in ranks else None
+        windows = {rank: TrustWindow() for rank in sorted(ranks)}
+        self._config = config
+        self._anchor = config.initial_anchor
+        self._state = _State(windows=windows, anchor=None, anchor_rank=pinned)
+        self._cycle_phase = Phase.PROBE
+        self._pending: Proposal | None = None
+        self._why: list[str] = []
+
+    # ------------------------------------------------------------------------------------------------ the cycle
 
     def report(
         self,
@@ -34,74 +80,287 @@ class ElChe:
         compute_ms: Mapping[int, float],
         round_ms: float = 0.0,
     ) -> Proposal | None:
-        """Take an accepted round in. A living rank that is absent from `readings` has missed this report.
+        """Take an accepted round in; the pending proposal, if there is one now.
 
-        readings: see `readings.usable`; batches really run. sync_ms: exposed averaging time of the round, max over
-        ranks. compute_ms: rank -> compute of the whole window, as measured (scaled to the planned quota in here).
-        round_ms: the averaging's own duration (cpu_async only: windows are not made shorter than a round).
+        readings: rank -> see `readings.usable`; a living rank without one that counts has missed this report.
+        sync_ms: exposed averaging time of the round, max over ranks. compute_ms: rank -> compute of its whole
+        window, as measured (scaled to the planned quota in here: a short final window must not look expensive).
+        round_ms: the averaging's own duration (cpu_async: a window does not become shorter than a round).
         """
-        ...
+        self._pending, self._why = None, []
+        self._cycle_phase = self.phase
+        counted = {rank: reading for rank, reading in sorted(readings.items()) if self._take(rank, reading)}
+        for rank, window in self._state.windows.items():
+            if rank not in counted:
+                window.miss()
+        self._state.sync.add(sync_ms)
+        self._state.round.add(round_ms)
+        self._elect()
+        if self.anchor_rank in counted:
+            self._pending = self._propose(counted, compute_ms)
+            self._state.calibrations += 1
+        if self.phase is not self._cycle_phase:
+            self._why.append(f"phase {self.phase.label} after {self.calibrations} calibrations")
+        return self._pending
 
     def commit(self, proposal: Proposal | None, verdict: Verdict, *, nudge: Nudge | None = None) -> str:
-        """Apply the verdict (and a meta nudge) to what `report` proposed; returns the cycle's decisions in words."""
-        ...
+        """Apply the verdict, and a meta nudge, to what `report` proposed; returns the cycle's decisions in words.
+
+        A proposal other than the pending one is stale and dropped: one committed after a nudge once made
+        10 -> 5 -> 20.
+        """
+        if proposal is not None and proposal != self._pending:
+            self._why.append("a stale proposal is dropped")
+            proposal = None
+        self._pending = None
+        self._state.latch.observe(verdict)
+        self._why.append(verdict.reason)
+        if isinstance(verdict, NudgeDown) or nudge is not None:
+            self._nudge(proposal, verdict, nudge)
+        else:
+            self._apply(proposal, verdict)
+        reasons, self._why = "; ".join(reason for reason in self._why if reason), []
+        return reasons
 
     def quotas(self, epoch_batches: int, slack_ms: Mapping[int, float] | None = None) -> Quotas:
-        """The next window's plan. epoch_batches: batches of one whole epoch, all ranks (the cap). slack_ms: rank ->
-        smoothed time of the callbacks due on it in this window."""
-        ...
+        """The next window's plan.
+
+        epoch_batches: batches of one whole epoch, all ranks (the window cap). slack_ms: rank -> smoothed time of
+        the callbacks due on it in this window.
+        """
+        state, ms = self._state, self._known_or_none()
+        base = self._settled(ms)
+        wanted = within_lead(base, self._config.max_batch_diff)
+        state.planned = capped(wanted, epoch_batches)
+        # Once the cap binds it does so until one batch more of anchor would fit; otherwise the anchor, lowered to
+        # what fits, would be grown and lowered again in turns.
+        binding = sum(wanted.values()) > epoch_batches or (
+            state.cap_binding and sum(self._at(self._anchor + 1).values()) > epoch_batches
+        )
+        state.base, state.base_anchor = base, self._anchor
+        state.epoch_batches, state.cap_binding = epoch_batches, binding
+        reason = self._plan_reason()
+        if sum(wanted.values()) > epoch_batches and not self._config.is_sync:
+            # Before an anchor rank is known all quotas are equal, and the smallest is nobody's remainder.
+            self._anchor = state.planned.get(self._pace_rank(), min(state.planned.values(), default=self._anchor))
+            reason += f", capped to the {epoch_batches} batches of an epoch"
+        slackened = with_slack(state.planned, ms, slack_ms or {})
+        for rank in (rank for rank, quota in slackened.items() if quota != state.planned[rank]):
+            reason += f", rank {rank} {state.planned[rank] - slackened[rank]} less for its callbacks"
+        return Quotas(slackened, binding, reason)
+
+    # ------------------------------------------------------------------------------------------------ what is known
 
     @property
     def anchor(self) -> int:
         """Quota of the anchor rank, batches."""
-        ...
+        return self._anchor
 
     @property
     def phase(self) -> Phase:
         """The phase now; see `cycle_phase` for verdicts and meta."""
-        ...
+        return phase_after(self._state.calibrations)
 
     @property
     def cycle_phase(self) -> Phase:
         """The phase at the start of the last report: what the verdict and the meta-controller of a cycle use."""
-        ...
+        return self._cycle_phase
 
     @property
     def anchor_rank(self) -> int | None:
         """The rank whose quota is the anchor; None before any reading."""
-        ...
+        return self._state.anchor_rank
 
     @property
     def calibrations(self) -> int:
         """Reports so far in which the anchor rank had a usable reading."""
-        ...
+        return self._state.calibrations
+
+    @property
+    def growth_is_off(self) -> bool:
+        """True from a verdict that was not Stable until the fifth Stable one in a row."""
+        return self._state.latch.is_off
 
     @property
     def overshoot(self) -> int:
         """Batches that a rank may run past its planned point before it is held (0 unless cpu_async)."""
-        ...
+        if not self._config.is_async:
+            return 0
+        return self._state.overshoot.batches if self._config.max_overshoot == "auto" else self._config.max_overshoot
 
     def smoothed_ms(self, rank: int) -> float | None:
         """Milliseconds per batch of a rank, None while unknown."""
-        ...
+        window = self._state.windows.get(rank)
+        return None if window is None else window.mean
 
     def fastest(self) -> int | None:
         """The rank with the lowest smoothed ms (the lower of equals), None before the first calibration."""
-        ...
+        known = self._known()
+        if not self.calibrations:
+            return None
+        return min(known, key=lambda rank: (known[rank], rank), default=None)
+
+    # ------------------------------------------------------------------------------------------------ membership
 
     def remove(self, rank: int) -> None:
-        """A rank is gone; if it was the anchor rank, the slowest of the others takes its place."""
-        ...
+        """A rank is gone; if it was the anchor rank, the slowest known of the others takes its place at once.
+
+        The anchor and the phase stay: what was learnt about averaging still holds.
+        """
+        state = self._state
+        for table in (state.windows, state.base, state.planned):
+            table.pop(rank, None)
+        self._pending = None  # made for another world
+        if state.anchor_rank == rank:
+            state.anchor_rank = elect(None, self._known(), pinned=self._config.anchor_rank, may_swap=False)[0]
 
     def add(self, rank: int) -> None:
-        """A rank joins: quota = anchor until it is known."""
-        ...
+        """A rank joins, or joins again: nothing is known of it, and its quota is the anchor until it is."""
+        self.remove(rank)
+        self._state.windows[rank] = TrustWindow()
+        self._state.windows = dict(sorted(self._state.windows.items()))
+
+    # ------------------------------------------------------------------------------------------------ memory
 
     def snapshot(self) -> dict[str, Any]:
-        """Plain, JSON-able state between two cycles."""
-        ...
+        """Plain, JSON-able state between two cycles. A sync run has no anchor to hand on: its 1 is the mode's."""
+        self._state.anchor = None if self._config.is_sync else self._anchor
+        plain: dict[str, Any] = msgspec.to_builtins(self._state, str_keys=True)
+        return plain
 
     @classmethod
     def restore(cls, config: ElCheConfig, snapshot: Mapping[str, Any]) -> Self:
-        """A mind that answers as the one that was stored. The anchor of another mode's sync run is not taken over."""
-        ...
+        """A mind that answers as the one that was stored.
+
+        Under another config: the anchor of a sync run is not taken over, nor any into a sync run, and max_anchor
+        holds (an anchor below min_anchor may be a nudge's and stays).
+        """
+        state = msgspec.convert(dict(snapshot), _State, str_keys=True)
+        mind = cls(config, tuple(state.windows))
+        mind._state = state
+        mind._cycle_phase = mind.phase
+        if state.anchor is not None and not config.is_sync:
+            mind._anchor = min(state.anchor, config.anchor_bounds[1])
+        return mind
+
+    # ------------------------------------------------------------------------------------------------ inside
+
+    def _take(self, rank: int, reading: Reading) -> bool:
+        if rank not in self._state.windows or not reading.counts:
+            return False
+        self._state.windows[rank].add(reading.ms)
+        return True
+
+    def _known(self) -> dict[int, float]:
+        return {rank: mean for rank, mean in self._known_or_none().items() if mean is not None}
+
+    def _known_or_none(self) -> dict[int, float | None]:
+        return {rank: window.mean for rank, window in self._state.windows.items()}
+
+    def _pace_rank(self) -> int:
+        return -1 if self.anchor_rank is None else self.anchor_rank
+
+    def _slow_ms(self) -> float | None:
+        return self.smoothed_ms(self._pace_rank())
+
+    def _elect(self) -> None:
+        present = self.anchor_rank
+        if present is not None:
+            window = self._state.windows[present]
+            if window.mean is None and window.misses >= MAX_MISSES and self._known():
+                present = None  # a silent rank must not freeze Warmup for ever, not even a pinned one
+        may_swap = self._cycle_phase >= Phase.STABLE
+        chosen, why = elect(present, self._known(), pinned=self._config.anchor_rank, may_swap=may_swap)
+        self._state.anchor_rank = chosen
+        self._why += [why] if why else []
+
+    def _at(self, anchor: int) -> dict[int, int]:
+        quotas = targets(anchor, self._known_or_none(), self._slow_ms())
+        return within_lead(quotas, self._config.max_batch_diff)
+
+    def _settled(self, ms: Mapping[int, float | None]) -> dict[int, int]:
+        state = self._state
+        fresh = targets(self._anchor, ms, self._slow_ms())
+        if state.base_anchor != self._anchor:
+            return fresh
+        # The anchor rank's quota is the anchor by definition, also right after the role has moved.
+        return {
+            rank: quota if rank == self.anchor_rank else settle(state.base.get(rank), quota)
+            for rank, quota in fresh.items()
+        }
+
+    def _plan_reason(self) -> str:
+        slow_ms = self._slow_ms()
+        if slow_ms is None:
+            return f"{self.phase.label}: equal quotas of {self._anchor}"
+        return f"{self.phase.label}: {self._anchor} on rank {self.anchor_rank} at {slow_ms:.3g} ms per batch"
+
+    def _propose(self, counted: Mapping[int, Reading], compute_ms: Mapping[int, float]) -> Proposal | None:
+        if self._config.is_sync or self._cycle_phase < Phase.STABLE:
+            return None
+        state, config = self._state, self._config
+        planned_ms = max(
+            compute_ms.get(rank, 0.0) * state.planned.get(rank, self._anchor) / reading.batches
+            for rank, reading in counted.items()
+        )
+        if not planned_ms > 0 or not math.isfinite(planned_ms):
+            return None
+        slow_ms = max(self._known().values())
+        low, high = config.anchor_bounds
+        situation = Situation(
+            anchor=self._anchor,
+            overhead=state.sync.median / planned_ms,
+            target=config.overhead_target,
+            low=low,
+            high=high,
+            ms=self._known_or_none(),
+            slow_ms=self._slow_ms(),
+            floor=ceil_exact(state.round.median / slow_ms) if config.is_async else 1,
+            no_growth=self._no_growth(),
+            no_shrink="relax_up is on" if config.relax_up else "",
+            max_batch_diff=config.max_batch_diff,
+            epoch_batches=state.epoch_batches,
+        )
+        proposal, why = propose(situation)
+        self._why.append(why)
+        return proposal
+
+    def _no_growth(self) -> str:
+        if self.growth_is_off:
+            return "growth is latched off"
+        return "the window is a whole epoch already" if self._state.cap_binding else ""
+
+    def _nudge(self, proposal: Proposal | None, verdict: Verdict, nudge: Nudge | None) -> None:
+        """Guard and meta do not multiply: the smaller factor wins. A factor that is no number moves nothing."""
+        self._state.overshoot.reset()
+        if proposal is not None:
+            self._why.append(f"{proposal.anchor} is not taken: a nudge drops the proposal")
+        factors = [verdict.factor] if isinstance(verdict, NudgeDown) else []
+        if nudge is not None:
+            factors.append(nudge.factor)
+            self._why.append(nudge.reason)
+        factors = [min(max(factor, SMALLEST_NUDGE), 1.0) for factor in factors if math.isfinite(factor)]
+        if factors and not self._config.is_sync:
+            anchor = max(1, min(self._anchor, ceil_exact(self._anchor * min(factors))))
+            self._why.append(f"nudge {self._anchor} -> {anchor}")
+            self._anchor = anchor
+
+    def _apply(self, proposal: Proposal | None, verdict: Verdict) -> None:
+        if isinstance(verdict, Stable):
+            self._state.overshoot.widen()
+        if proposal is None or (proposal.grows and isinstance(verdict, SuppressGrowth)):
+            self._why += [f"{proposal.anchor} is not taken: growth is suppressed"] if proposal is not None else []
+        else:
+            self._anchor = proposal.anchor
+        if isinstance(verdict, Stable) and not (proposal is not None and proposal.grows) and self._may_relax():
+            self._anchor += 1
+            self._why.append(f"relax up to {self._anchor}")
+
+    def _may_relax(self) -> bool:
+        config = self._config
+        if not config.relax_up or config.is_sync or self._cycle_phase < Phase.STABLE or self._no_growth():
+            return False
+        lead = targets(self._anchor + 1, self._known_or_none(), self._slow_ms()).values()
+        bound = config.max_batch_diff
+        fits = bound is None or max(lead) - min(lead) <= bound
+        return fits and self._anchor < config.anchor_bounds[1]

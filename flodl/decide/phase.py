@@ -1,4 +1,4 @@
-"""How far ElChe has come to trust its readings: four phases, ordered, never backwards, told by the calibrations alone."""
+"""How far ElChe trusts its readings: four phases, ordered, never backwards, told by the number of calibrations."""
 
 from __future__ import annotations
 
