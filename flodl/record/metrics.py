@@ -32,6 +32,7 @@ class MetricsFile:
     def __init__(self, path: Path) -> None:
         self._lines = LineFile(path)
         self._encode = msgspec.json.Encoder().encode
+        self.path = path
         self._known: dict[int, dict[str, float]] = {}  # epoch -> evaluation already written
         self._newest = 0
 

@@ -1,0 +1,130 @@
+"""A run has a folder of its own, and everything in it is where the folder says."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from flodl.errors import FlodlError
+from flodl.record.folder import RunFolder, newest_run
+from flodl.record.journal import read_journal
+from flodl.record.metrics import read_metrics
+from flodl.record.result import read_result
+from tests.record.figures import ROSTER, STORY, run_result
+
+NOON = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
+
+
+def test_two_starts_in_one_second_never_share_a_folder(runs: Path) -> None:
+    made: list[Path] = []
+    threads = [threading.Thread(target=lambda: made.append(RunFolder.create(runs, now=NOON).path)) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(made)) == 16
+    assert {path.parent.name for path in made} == {"2026-03-04"}
+    assert all(path.name.startswith("12-00-00-") and len(path.name) == 13 for path in made)
+
+
+def test_a_folder_that_hydra_made_is_adopted_and_keeps_what_is_in_it(runs: Path) -> None:
+    (runs / ".hydra").mkdir()
+    folder = RunFolder.adopt(runs)
+    assert folder.ranks_path.is_dir()
+    assert (runs / ".hydra").is_dir()
+
+
+def test_a_folder_that_holds_a_run_is_not_adopted_again(runs: Path) -> None:
+    RunFolder.adopt(runs).write_spec(b"{}", "0")
+    with pytest.raises(FlodlError, match="holds a run already"):
+        RunFolder.adopt(runs)
+
+
+def test_the_spec_holds_schema_digest_and_job(runs: Path) -> None:
+    job = b'{"trainer":{"batch_size":64}}'
+    digest = hashlib.sha256(job).hexdigest()
+    folder = RunFolder.adopt(runs)
+    folder.write_spec(job, digest)
+    assert msgspec.json.decode(folder.spec_path.read_bytes()) == {
+        "schema": 1,
+        "sha256": digest,
+        "job": {"trainer": {"batch_size": 64}},
+    }
+
+
+def test_one_listener_writes_journal_metrics_and_log(runs: Path) -> None:
+    folder = RunFolder.adopt(runs)
+    folder.start_journal("s", ROSTER)
+    for event, commands in STORY:
+        folder.observe(event, commands)
+    folder.close()
+    folder.close()
+    assert read_journal(folder.journal_path)[1] == STORY
+    assert [m.epoch for m in read_metrics(folder.metrics_path)] == [0]
+    log = folder.controller_log_path.read_text()
+    assert "rank 0 is ready on localhost (cpu)" in log
+    assert "rank 1 died: SIGKILL" in log
+    assert "end: failed, exit code 5" in log
+
+
+def test_a_listener_before_the_journal_was_started_is_told_so(runs: Path) -> None:
+    with pytest.raises(FlodlError, match="start_journal"):
+        RunFolder.adopt(runs).observe(*STORY[0])
+
+
+def test_a_ranks_lines_are_prefixed_cleaned_and_the_last_20_are_kept(runs: Path) -> None:
+    folder = RunFolder.adopt(runs)
+    log = folder.rank_log("node a", 1, "cuda:0")
+    assert folder.rank_log("node a", 1) is log
+    for number in range(30):
+        log.append(f"\x1b[31mline {number}\x1b[0m\n")
+    log.append(b"caf\xe9")
+    folder.close()
+    lines = (folder.ranks_path / "node%20a.1.log").read_text().splitlines()
+    assert lines[0] == "[node a:cuda:0 r1] line 0"
+    assert lines[-1] == "[node a:cuda:0 r1] caf\\xe9"
+    assert list(log.tail) == [f"line {n}" for n in range(11, 30)] + ["caf\\xe9"]
+
+
+def test_weights_appear_whole_and_are_listed(runs: Path) -> None:
+    folder = RunFolder.adopt(runs)
+    assert folder.checkpoints == ()
+    writer = folder.weights()
+    writer.write(b"half")
+    assert folder.checkpoints == ()
+    writer.commit()
+    assert folder.checkpoints == ("checkpoints/weights.safetensors",)
+
+
+def test_a_result_comes_back_equal(runs: Path) -> None:
+    folder = RunFolder.adopt(runs)
+    folder.write_result(run_result())
+    assert read_result(folder.result_path) == run_result()
+
+
+def test_the_newest_run_is_the_one_whose_spec_is_newest_arms_included(runs: Path) -> None:
+    places = ["2026-03-04/10-00-00-aaaa", "multirun/2026-03-04/11-00-00-bbbb/0", "2026-03-04/09-00-00-cccc"]
+    for age, place in enumerate(places):
+        folder = RunFolder.adopt(runs / place)
+        folder.write_spec(b"{}", "0")
+        os.utime(folder.spec_path, (1000 - age, 1000 - age))
+    assert newest_run(runs).path == runs / places[0]
+    os.utime(runs / places[1] / "spec.json", (2000, 2000))
+    assert newest_run(runs).path == runs / places[1]
+
+
+def test_without_a_run_the_place_that_was_searched_is_named(runs: Path) -> None:
+    with pytest.raises(FlodlError, match="größte"):
+        newest_run(runs)
+
+
+def test_naming_a_folder_touches_nothing(runs: Path) -> None:
+    folder = RunFolder(runs / "nothing here")
+    assert folder.checkpoints == ()
+    assert not folder.path.exists()

@@ -1,0 +1,32 @@
+"""The status file is whole at any moment and at most two seconds old."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from flodl.record.status import StatusFile
+from tests.record.figures import epoch
+
+
+def test_it_is_due_at_once_and_then_every_two_seconds(runs: Path) -> None:
+    now = [100.0]
+    status = StatusFile(runs / "status", "r", clock=lambda: now[0])
+    assert status.due()
+    status.write(epoch(0))
+    assert not status.due()
+    now[0] += 1.9
+    assert not status.due()
+    now[0] += 0.1
+    assert status.due()
+
+
+def test_it_says_whose_it_is_and_how_the_run_ended(runs: Path) -> None:
+    status = StatusFile(runs / "status", "r")
+    status.write(epoch(3), state="done")
+    found = msgspec.json.decode((runs / "status").read_bytes())
+    assert (found["schema"], found["run_id"], found["pid"], found["state"]) == (1, "r", os.getpid(), "done")
+    assert found["view"]["epoch"] == 3
+    assert found["updated"].endswith("Z")
