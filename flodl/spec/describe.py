@@ -41,7 +41,7 @@ def _parts(kind: mi.Type) -> list[str]:
 
 def _one(kind: mi.Type) -> str:
     if isinstance(kind, mi.Metadata):  # Meta(description=...) says it better than a pattern
-        schema = cast("dict[str, object]", kind.extra_json_schema or {})
+        schema = cast("dict[str, object] | None", kind.extra_json_schema) or {}  # pyright: ignore[reportUnknownMemberType]
         return str(schema.get("description") or _one(kind.type))
     if isinstance(kind, mi.IntType | mi.FloatType):
         bounds = [f"{sign} {getattr(kind, name):g}" for name, sign in _BOUNDS if getattr(kind, name) is not None]

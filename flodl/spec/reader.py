@@ -20,7 +20,7 @@ from flodl.spec.describe import choices_of, words
 from flodl.spec.suggest import did_you_mean, nearest
 from flodl.spec.value import Value
 
-__all__ = ["Reader", "hints", "shown"]
+__all__ = ["Reader", "hints", "item_kind", "shown", "struct_members"]
 
 _ValueT = TypeVar("_ValueT", bound=Value)
 _MISSING: Any = object()  # a value that could not be read: its problem is already in the list
@@ -87,7 +87,7 @@ class Reader:
                 self.problems.append(problem)
 
     def _any(self, hint: Any, tree: object, key: str) -> Any:
-        kinds = _struct_members(hint)
+        kinds = struct_members(hint)
         if len(kinds) > 1:
             return self._tagged(kinds, tree, key)
         if kinds and kinds[0] is Component:
@@ -98,7 +98,7 @@ class Reader:
             return made if made is not None else _MISSING
         if kinds and not (tree is None and NoneType in get_args(hint)):
             return self.value(kinds[0], tree, key)
-        item = _item_kind(hint)
+        item = item_kind(hint)
         if item is not None:
             return self._list(item, tree, key)
         return self._leaf(hint, tree, key)
@@ -170,11 +170,13 @@ def _members(hint: Any) -> tuple[Any, ...]:
 
 
 @cache
-def _struct_members(hint: Any) -> tuple[type[Value], ...]:
+def struct_members(hint: Any) -> tuple[type[Value], ...]:
+    """The spec values that a hint allows, `Value | None` included."""
     return tuple(m for m in _members(hint) if isinstance(m, type) and issubclass(m, Value))
 
 
-def _item_kind(hint: Any) -> type[Value] | None:
+def item_kind(hint: Any) -> type[Value] | None:
+    """The spec value that a hint lists (``tuple[HostSpec, ...]``); None for any other hint."""
     args = get_args(hint)
     return args[0] if get_origin(hint) is tuple and isinstance(args[0], type) and issubclass(args[0], Value) else None
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, cast
 
 from flodl.errors import Problem
 from flodl.spec.job import Component
+from flodl.spec.tree import strings
 
-__all__ = ["ALLOWED_PACKAGES", "Reference", "is_under", "problems", "references", "refusal"]
+__all__ = ["ALLOWED_PACKAGES", "Reference", "as_reference", "is_under", "problems", "references", "refusal"]
 
 ALLOWED_PACKAGES = (
     "flodl",
@@ -33,41 +33,42 @@ _ALLOWED_ROOTS = frozenset(name.partition(".")[0] for name in ALLOWED_PACKAGES)
 # "a.b.c", and "a.b:c" as entry points spell it.
 _IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(?:[.:][A-Za-z_]\w*)+")
 # `test.csv` is a file, though `test` is a module of the standard library.
-_FILE_SUFFIXES = frozenset("bin csv db gz h5 json jsonl log npy npz parquet pt safetensors tar tsv txt yaml yml zip".split())
+_FILE_SUFFIX = re.compile(
+    r".*\.(bin|csv|db|gz|h5|json|jsonl|log|npy|npz|parquet|pt|safetensors|tar|tsv|txt|ya?ml|zip)", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """An import path in a config tree. key: its dotted place. is_target: called by us; else a string that a callee might import."""
+    """An import path in a config tree, at the dotted place `key`.
+
+    is_target: it is what gets called; else a string that the callee might import.
+    """
 
     key: str
     path: str
     is_target: bool
 
 
+def as_reference(key: str, text: str) -> Reference | None:
+    """The string `text` at the place `key` as a reference; None for a string that is no import path."""
+    if key.endswith("._target_"):
+        return Reference(key=key, path=text, is_target=True)
+    if _IMPORT_PATH.fullmatch(text):
+        return Reference(key=key, path=text.replace(":", "."), is_target=False)
+    return None
+
+
 def references(component: Component, key: str) -> Iterator[Reference]:
-    """Every import path of a component: its target first, then those in its arguments, in order. `key` is its dotted place."""
-    yield Reference(key=f"{key}._target_", path=component.target, is_target=True)
-    yield from _walk(component.args, key)
-
-
-def _walk(node: object, key: str) -> Iterator[Reference]:
-    if isinstance(node, str):
-        if _IMPORT_PATH.fullmatch(node):
-            yield Reference(key=key, path=node.replace(":", "."), is_target=False)
-    elif isinstance(node, Mapping):
-        for name, value in cast("Mapping[Any, Any]", node).items():
-            if name == "_target_":
-                yield Reference(key=f"{key}._target_", path=str(value), is_target=True)
-            else:
-                yield from _walk(value, f"{key}.{name}")
-    elif isinstance(node, (list, tuple)):
-        for index, value in enumerate(cast("Iterable[Any]", node)):
-            yield from _walk(value, f"{key}[{index}]")
+    """Every import path of the component at the place `key`: its target first, then those in its arguments, in order."""
+    for at, text in strings({"_target_": component.target, **component.args}, key):
+        reference = as_reference(at, text)
+        if reference is not None:
+            yield reference
 
 
 def is_under(path: str, packages: Iterable[str]) -> bool:
-    """True where `path` is one of `packages` or lies below one, at a dot: torch.nn.Linear is under torch.nn, torch.nnx is not."""
+    """True where `path` is one of `packages` or lies below one, at a dot: torch.nnx is not under torch.nn."""
     return any(path == package or path.startswith(package + ".") for package in packages)
 
 
@@ -90,32 +91,33 @@ def problems(
     trusted: Iterable[str] = (),
     project: Callable[[str], bool] | None = None,
 ) -> Iterator[Problem]:
-    """Names in `component` that cannot be right wherever it is built.
+    """Names in the component at the place `key` that cannot be right wherever it is built.
 
     trusted: further packages or full names. project: tells whether a top-level module lies in the project folder;
     None where that folder is not at hand: then only names that no project can hold are refused here.
     """
     allowed = (*ALLOWED_PACKAGES, *trusted)
     for reference in references(component, key):
-        constraint = _constraint(reference, allowed, project)
+        judge = _target_constraint if reference.is_target else _string_constraint
+        constraint = "" if is_under(reference.path, allowed) else judge(reference.path, project)
         if constraint:
             yield refusal(reference, constraint)
 
 
-def _constraint(reference: Reference, allowed: Iterable[str], project: Callable[[str], bool] | None) -> str:
-    """Why the name is refused; "" where it may pass."""
-    path = reference.path
-    root, _, rest = path.partition(".")
-    if not reference.is_target:
-        is_file = path.rpartition(".")[2] in _FILE_SUFFIXES
-        foreign = root in sys.stdlib_module_names and not is_file and not is_under(path, allowed)
-        return "reads like an import path of Python's standard library, which a callee could import" if foreign else ""
-    if not rest or not _IMPORT_PATH.fullmatch(path):
+def _target_constraint(path: str, project: Callable[[str], bool] | None) -> str:
+    """Why a target outside the allowed packages is refused; "" where it may lie in the project."""
+    root = path.partition(".")[0]
+    if not _IMPORT_PATH.fullmatch(path):
         return "is not the dotted path of a class or function"
-    if is_under(path, allowed):
-        return ""
     if root in sys.stdlib_module_names:
         return "lies in Python's standard library, outside the packages that a config may call"
     if root in _ALLOWED_ROOTS or (project is not None and not project(root)):
         return "lies outside the packages that a config may call"
     return ""
+
+
+def _string_constraint(path: str, project: Callable[[str], bool] | None) -> str:
+    """Why a string outside the allowed packages is refused; "" for a file name and for what the rank can better judge."""
+    if path.partition(".")[0] not in sys.stdlib_module_names or _FILE_SUFFIX.fullmatch(path):
+        return ""
+    return "reads like an import path of Python's standard library, which a callee could import"

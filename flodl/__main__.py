@@ -1,0 +1,51 @@
+"""``python -m flodl`` and the console script ``flodl``: errors become exit codes here and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from flodl.errors import ConfigError, FlodlError
+
+__all__ = ["main"]
+
+BUG = 5  # a failure of our own leaves no bundle
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line; returns its exit code. What a user can mend is told in words, without a traceback."""
+    from flodl.app import run  # late: `python -m flodl.engine.agent` and `import flodl` need no Hydra
+
+    try:
+        run(sys.argv[1:] if arguments is None else arguments)
+    except FlodlError as error:
+        if os.environ.get("HYDRA_FULL_ERROR") == "1":
+            traceback.print_exc()
+        print(_told(error), file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("flodl: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `flodl --help | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception:  # noqa: BLE001 - the last door
+        traceback.print_exc()
+        print("flodl: this is a bug in flodl, not in your configuration; please report it with the lines above",
+              file=sys.stderr)  # fmt: skip
+        return BUG
+    return 0
+
+
+def _told(error: FlodlError) -> str:
+    if isinstance(error, ConfigError):
+        count = len(error.problems)
+        head = "flodl: the configuration is wrong" + (f" in {count} places:" if count > 1 else ":")
+        return "\n".join([head, *(f"  {problem}" for problem in error.problems)])
+    return f"flodl: {error}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+"""The door: what was typed becomes a job and a task. Hydra composes, everything after that is plain values.
+
+Tasks raise, they never exit: in a sweep one arm's failure must not take the others with it. Only
+``flodl.__main__`` turns an error into an exit code.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from flodl import hooks
+from flodl.compose import check_trust, job_of, resolve, typed_trust
+from flodl.errors import ConfigError, FlodlError, Interrupted, Problem, TaskFindings
+from flodl.explain import explain
+from flodl.spec.checks import ineffective
+from flodl.spec.codec import load_spec
+from flodl.spec.job import JobSpec
+from flodl.tasks import TASKS, Task, plan
+
+__all__ = ["run"]
+
+# What may stand beside task=rerun: anything else would change nothing, for the job is the file's.
+_RERUN_KEYS = ("task", "spec", "trusted_targets", "launch.dry_run", "launch")
+
+
+@dataclass(kw_only=True)
+class _Arm:
+    """One call of the task function. error: None where all went well."""
+
+    overrides: Sequence[str]
+    error: Exception | None = None
+
+
+@dataclass(kw_only=True)
+class _Command:
+    """One command line and what became of it."""
+
+    arguments: Sequence[str]
+    arms: list[_Arm] = field(default_factory=list[_Arm])
+    is_sweep: bool = False
+
+    def __call__(self, config: DictConfig) -> None:
+        """Hydra's task function: one arm."""
+        arm = _Arm(overrides=_overrides())
+        self.is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
+        self.arms.append(arm)
+        try:
+            if self.is_sweep and any(isinstance(earlier.error, Interrupted) for earlier in self.arms):
+                raise Interrupted("not started: an earlier arm was interrupted")
+            _perform(config, self.arguments)
+        except Exception as error:
+            arm.error = error
+            if self.is_sweep:  # Hydra marks the job as failed and goes on to the next
+                raise
+
+    def conclude(self) -> None:
+        """Raise what the arms ended with: an only arm's own error, or the list of arms that failed."""
+        failed = [arm for arm in self.arms if arm.error is not None]
+        if not failed:
+            return
+        bug = next((arm.error for arm in failed if not isinstance(arm.error, FlodlError)), None)
+        if not self.is_sweep or bug is not None:
+            raise bug or failed[0].error or TaskFindings()
+        if any(isinstance(arm.error, Interrupted) for arm in failed):
+            raise Interrupted(_listed(failed, len(self.arms)))
+        raise TaskFindings(_listed(failed, len(self.arms)))
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Carry out one command line (without the program's name). Raises FlodlError for whatever a user can mend."""
+    hooks.register()
+    folder = hooks.config_folder()
+    for name in hooks.shadowed_choices(folder, Path.cwd() / "conf"):
+        _warn(f"conf/{name} of this folder is not used: flodl ships a choice of that name; give yours another name")
+    command = _Command(arguments=arguments)
+    main = hydra.main(config_path=str(folder), config_name="config", **hooks.version_base())(_named(command))
+    groups = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
+    try:
+        with _full_errors(), _typed(arguments):
+            main()
+    except Exception as error:
+        if not any(arm.error is error for arm in command.arms):
+            raise explain(error, groups) or error from error
+    finally:
+        GlobalHydra.instance().clear()
+    command.conclude()
+
+
+def _perform(config: DictConfig, arguments: Sequence[str]) -> None:
+    tree = resolve(config)
+    task = TASKS[_choice(tree)]
+    typed = typed_trust(arguments)
+    job = _rerun_job(tree) if task.from_spec else job_of(tree, ("task", *task.arguments))
+    check_trust(job, typed, Path.cwd())
+    for warning in ineffective(job):
+        _warn(str(warning))
+    perform: Callable[[JobSpec, Path], None] = plan if job.launch.dry_run else task.perform
+    perform(job, Path(HydraConfig.get().runtime.output_dir))
+
+
+def _choice(tree: dict[str, Any]) -> str:
+    name = tree.get("task")
+    if not isinstance(name, str) or name not in TASKS:
+        raise ConfigError([Problem(key="task", value=str(name), constraint="there is no such task",
+                                   remedy=f"task is one of {', '.join(sorted(TASKS))}")])  # fmt: skip
+    return name
+
+
+def _rerun_job(tree: dict[str, Any]) -> JobSpec:
+    """The job of a spec.json. What was typed beside it would change nothing, so it is refused."""
+    typed = [text.lstrip("+~") for text in _overrides()]
+    idle = [text for text in typed if text.partition("=")[0] not in _RERUN_KEYS]
+    if idle:
+        raise ConfigError([Problem(key=text.partition("=")[0], value=text.partition("=")[2],
+                                   constraint="is ignored by task=rerun: the job is the file's",
+                                   remedy="leave it out, or compose a new job with task=train")
+                           for text in idle])  # fmt: skip
+    job = load_spec(Path(str(tree["spec"])))
+    return job.replace(launch=job.launch.replace(dry_run=bool(tree["launch"]["dry_run"])))
+
+
+def _overrides() -> list[str]:
+    """What was typed (or swept) for this arm, as typed: ${...} in it is not resolved."""
+    texts = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
+    return [str(text) for text in texts] if isinstance(texts, list) else []
+
+
+def _named(command: _Command) -> Callable[[DictConfig], None]:
+    """The task function as Hydra wants it: a function of this module."""
+
+    def flodl(config: DictConfig) -> None:
+        command(config)
+
+    return flodl
+
+
+def _listed(failed: Sequence[_Arm], total: int) -> str:
+    lines = [f"{len(failed)} of {total} arms failed:"]
+    for arm in failed:
+        said = str(arm.error).splitlines() or [type(arm.error).__name__]
+        lines.extend([f"  {' '.join(arm.overrides) or '(no overrides)'}", *(f"    {line}" for line in said)])
+    return "\n".join(lines)
+
+
+def _warn(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr)
+
+
+@contextmanager
+def _full_errors() -> Iterator[None]:
+    """Hydra hands its errors on instead of printing them and leaving with 1."""
+    before = os.environ.get("HYDRA_FULL_ERROR")
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["HYDRA_FULL_ERROR"]
+        else:
+            os.environ["HYDRA_FULL_ERROR"] = before
+
+
+@contextmanager
+def _typed(arguments: Sequence[str]) -> Iterator[None]:
+    """hydra.main reads sys.argv."""
+    before = sys.argv
+    sys.argv = [before[0], *arguments]
+    try:
+        yield
+    finally:
+        sys.argv = before

@@ -1,0 +1,97 @@
+"""Hydra's complaints in our form: key, value, what is wrong, what to do. No traceback for a slip of the finger."""
+
+from __future__ import annotations
+
+import re
+
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+
+from flodl.errors import ConfigError, Problem
+from flodl.spec.keys import is_component_key, job_keys
+from flodl.spec.suggest import nearest
+
+__all__ = ["explain"]
+
+_OVERRIDE = re.compile(r"Could not override '(?P<key>[^']+)'")
+_APPEND = re.compile(r"use \+(?P<key>[^=\s]+)=(?P<value>.*)")
+_AMBIGUOUS = re.compile(r"Ambiguous value for argument '(?P<key>[^=]+)=(?P<value>[^']*)'")
+_TWICE = re.compile(r"Multiple values for (?P<group>\S+?)\. .*override \S+ (?P<choice>[^']+)'")
+_THERE = re.compile(r"already at '(?P<key>[^']+)'")
+_GONE = re.compile(r"Could not delete.*'(?P<key>[^']+)' does not exist")
+
+
+def explain(error: Exception, groups: list[str]) -> ConfigError | None:
+    """A Hydra or OmegaConf error as a ConfigError; None for any other. groups: names of the config groups."""
+    if isinstance(error, MissingConfigException):
+        return ConfigError([_missing(error)])
+    if isinstance(error, OverrideParseException):
+        return ConfigError([_unreadable(error)])
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        return ConfigError([_composition(error, groups)])
+    return None
+
+
+def _missing(error: MissingConfigException) -> Problem:
+    wanted = error.missing_cfg_file or "config"
+    group, _, choice = wanted.rpartition("/")
+    options = list(error.options or ())
+    if not group:
+        return Problem(key="config", value=choice, constraint="there is no such configuration")
+    near = nearest(choice, options)
+    listed = f"{group} is one of {', '.join(options)}" if options else f"the group {group} has no choices"
+    return Problem(key=group, value=choice, constraint="there is no such choice",
+                   remedy=(f"did you mean {near}? " if near else "") + listed)  # fmt: skip
+
+
+def _unreadable(error: OverrideParseException) -> Problem:
+    text = str(error.override or "").strip() or "override"
+    reason = str(error.message or error).splitlines()
+    said = next((line for line in reason if not line.startswith(("Error parsing", "See "))), "")
+    remedy = "write key=value" if "=" not in text else "put values with special characters in quotes: key='\"a,b\"'"
+    return Problem(key=text, constraint=f"cannot be read ({said.strip()})", remedy=remedy)
+
+
+def _composition(error: Exception, groups: list[str]) -> Problem:
+    text = str(error)
+    if found := _OVERRIDE.search(text):
+        if isinstance(error.__cause__, ConfigAttributeError | ConfigKeyError) or "not in" in text:
+            appended = _APPEND.search(text)
+            return _unknown(found["key"], appended["value"] if appended else "", groups)
+        return Problem(key=found["key"], constraint=_flat(str(error.__cause__ or text)))
+    if found := _AMBIGUOUS.search(text):
+        key, value = found["key"], found["value"]
+        return Problem(key=key, value=value, constraint="holds several values", remedy=f"to run each of them: -m {key}="
+                       f"{value}; for a list: '{key}=[{value}]'")  # fmt: skip
+    if found := _TWICE.search(text):
+        group, choice = found["group"], found["choice"]
+        return Problem(key=f"+{group}", value=choice, constraint="the group has a choice already",
+                       remedy=f"leave out the +: {group}={choice}")  # fmt: skip
+    if found := _THERE.search(text):
+        key = found["key"]
+        return Problem(key=f"+{key}", constraint="the key is there already", remedy=f"leave out the +: {key}=...")
+    if found := _GONE.search(text):
+        return Problem(key=f"~{found['key']}", constraint="there is no such key to delete")
+    return Problem(key=str(getattr(error, "full_key", "") or "config"), constraint=_flat(text))
+
+
+def _unknown(key: str, value: str, groups: list[str]) -> Problem:
+    if key in job_keys() or is_component_key(key) or key.startswith(("cluster.env.", "hydra.")):
+        return Problem(key=key, value=value, constraint="the chosen configuration does not mention this key",
+                       remedy=f"to add it: '+{key}={value}'")  # fmt: skip
+    near = nearest(key, [*groups, *job_keys()], cutoff=0.7) or _same_leaf(key)
+    remedy = f"did you mean {near}?" if near else "python -m flodl --cfg job shows all keys"
+    return Problem(key=key, value=value, constraint="there is no such key", remedy=remedy)
+
+
+def _same_leaf(key: str) -> str | None:
+    """num_epochs -> trainer.num_epochs: the right name without its group."""
+    leaf = key.rpartition(".")[2]
+    by_leaf = {known.rpartition(".")[2]: known for known in reversed(job_keys())}
+    near = nearest(leaf, by_leaf, cutoff=0.8)
+    return by_leaf[near] if near else None
+
+
+def _flat(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines()]
+    return "; ".join(line for line in lines if line and not line.startswith(("full_key:", "object_type", "reference_")))
