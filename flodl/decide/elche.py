@@ -16,13 +16,13 @@ from typing import Any, Self
 
 import msgspec
 
-from flodl.decide.anchor_rank import elect
 from flodl.decide.latch import GrowthLatch, Overshoot
 from flodl.decide.margins import ceil_exact
 from flodl.decide.phase import Phase, phase_after
 from flodl.decide.proposal import Proposal, Situation, propose
 from flodl.decide.quota import Quotas, capped, settle, targets, with_slack, within_lead
-from flodl.decide.readings import MAX_MISSES, MedianOfThree, Reading, TrustWindow
+from flodl.decide.readings import MedianOfThree, Reading, TrustWindow
+from flodl.decide.speeds import Speeds
 from flodl.decide.verdict import Nudge, NudgeDown, Stable, SuppressGrowth, Verdict
 from flodl.spec.elche import ElCheConfig
 
@@ -38,9 +38,8 @@ class _State(msgspec.Struct):
     planned: after lead and cap, before slack (what a window's compute is scaled to). epoch_batches: the last cap.
     """
 
-    windows: dict[int, TrustWindow]
-    anchor: int | None
-    anchor_rank: int | None
+    speeds: Speeds
+    anchor: int | None = None
     calibrations: int = 0
     latch: GrowthLatch = msgspec.field(default_factory=GrowthLatch)
     overshoot: Overshoot = msgspec.field(default_factory=Overshoot)
@@ -62,10 +61,10 @@ class ElChe:
         A configured anchor_rank that is not among them has no effect; the roster refuses it where ranks are counted.
         """
         pinned = config.anchor_rank if config.anchor_rank in ranks else None
-        windows = {rank: TrustWindow() for rank in sorted(ranks)}
+        speeds = Speeds({rank: TrustWindow() for rank in sorted(ranks)}, pinned)
         self._config = config
         self._anchor = config.initial_anchor
-        self._state = _State(windows=windows, anchor=None, anchor_rank=pinned)
+        self._state = _State(speeds)
         self._cycle_phase = Phase.PROBE
         self._pending: Proposal | None = None
         self._why: list[str] = []
@@ -89,13 +88,11 @@ class ElChe:
         """
         self._pending, self._why = None, []
         self._cycle_phase = self.phase
-        counted = {rank: reading for rank, reading in sorted(readings.items()) if self._take(rank, reading)}
-        for rank, window in self._state.windows.items():
-            if rank not in counted:
-                window.miss()
+        counted = self._state.speeds.take(readings)
         self._state.sync.add(sync_ms)
         self._state.round.add(round_ms)
-        self._elect()
+        elected = self._state.speeds.elect(pinned=self._config.anchor_rank, may_swap=self.phase >= Phase.STABLE)
+        self._why.append(elected)
         if self.anchor_rank in counted:
             self._pending = self._propose(counted, compute_ms)
             self._state.calibrations += 1
@@ -128,7 +125,7 @@ class ElChe:
         epoch_batches: batches of one whole epoch, all ranks (the window cap). slack_ms: rank -> smoothed time of
         the callbacks due on it in this window.
         """
-        state, ms = self._state, self._known_or_none()
+        state, ms = self._state, self._state.speeds.ms
         base = self._settled(ms)
         wanted = within_lead(base, self._config.max_batch_diff)
         state.planned = capped(wanted, epoch_batches)
@@ -141,8 +138,9 @@ class ElChe:
         state.epoch_batches, state.cap_binding = epoch_batches, binding
         reason = self._plan_reason()
         if sum(wanted.values()) > epoch_batches and not self._config.is_sync:
-            # Before an anchor rank is known all quotas are equal, and the smallest is nobody's remainder.
-            self._anchor = state.planned.get(self._pace_rank(), min(state.planned.values(), default=self._anchor))
+            # Before an anchor rank is known all quotas are equal, and the smallest has no part of the remainder.
+            pace = self.anchor_rank
+            self._anchor = min(state.planned.values()) if pace is None else state.planned[pace]
             reason += f", capped to the {epoch_batches} batches of an epoch"
         slackened = with_slack(state.planned, ms, slack_ms or {})
         for rank in (rank for rank, quota in slackened.items() if quota != state.planned[rank]):
@@ -169,7 +167,7 @@ class ElChe:
     @property
     def anchor_rank(self) -> int | None:
         """The rank whose quota is the anchor; None before any reading."""
-        return self._state.anchor_rank
+        return self._state.speeds.anchor_rank
 
     @property
     def calibrations(self) -> int:
@@ -190,15 +188,11 @@ class ElChe:
 
     def smoothed_ms(self, rank: int) -> float | None:
         """Milliseconds per batch of a rank, None while unknown."""
-        window = self._state.windows.get(rank)
-        return None if window is None else window.mean
+        return self._state.speeds.ms.get(rank)
 
     def fastest(self) -> int | None:
         """The rank with the lowest smoothed ms (the lower of equals), None before the first calibration."""
-        known = self._known()
-        if not self.calibrations:
-            return None
-        return min(known, key=lambda rank: (known[rank], rank), default=None)
+        return self._state.speeds.fastest if self.calibrations else None
 
     # ------------------------------------------------------------------------------------------------ membership
 
@@ -207,18 +201,15 @@ class ElChe:
 
         The anchor and the phase stay: what was learnt about averaging still holds.
         """
-        state = self._state
-        for table in (state.windows, state.base, state.planned):
-            table.pop(rank, None)
+        self._state.speeds.remove(rank, pinned=self._config.anchor_rank)
+        self._state.base.pop(rank, None)
+        self._state.planned.pop(rank, None)
         self._pending = None  # made for another world
-        if state.anchor_rank == rank:
-            state.anchor_rank = elect(None, self._known(), pinned=self._config.anchor_rank, may_swap=False)[0]
 
     def add(self, rank: int) -> None:
         """A rank joins, or joins again: nothing is known of it, and its quota is the anchor until it is."""
         self.remove(rank)
-        self._state.windows[rank] = TrustWindow()
-        self._state.windows = dict(sorted(self._state.windows.items()))
+        self._state.speeds.add(rank)
 
     # ------------------------------------------------------------------------------------------------ memory
 
@@ -236,7 +227,7 @@ class ElChe:
         holds (an anchor below min_anchor may be a nudge's and stays).
         """
         state = msgspec.convert(dict(snapshot), _State, str_keys=True)
-        mind = cls(config, tuple(state.windows))
+        mind = cls(config, tuple(state.speeds.windows))
         mind._state = state
         mind._cycle_phase = mind.phase
         if state.anchor is not None and not config.is_sync:
@@ -245,42 +236,13 @@ class ElChe:
 
     # ------------------------------------------------------------------------------------------------ inside
 
-    def _take(self, rank: int, reading: Reading) -> bool:
-        if rank not in self._state.windows or not reading.counts:
-            return False
-        self._state.windows[rank].add(reading.ms)
-        return True
-
-    def _known(self) -> dict[int, float]:
-        return {rank: mean for rank, mean in self._known_or_none().items() if mean is not None}
-
-    def _known_or_none(self) -> dict[int, float | None]:
-        return {rank: window.mean for rank, window in self._state.windows.items()}
-
-    def _pace_rank(self) -> int:
-        return -1 if self.anchor_rank is None else self.anchor_rank
-
-    def _slow_ms(self) -> float | None:
-        return self.smoothed_ms(self._pace_rank())
-
-    def _elect(self) -> None:
-        present = self.anchor_rank
-        if present is not None:
-            window = self._state.windows[present]
-            if window.mean is None and window.misses >= MAX_MISSES and self._known():
-                present = None  # a silent rank must not freeze Warmup for ever, not even a pinned one
-        may_swap = self._cycle_phase >= Phase.STABLE
-        chosen, why = elect(present, self._known(), pinned=self._config.anchor_rank, may_swap=may_swap)
-        self._state.anchor_rank = chosen
-        self._why += [why] if why else []
-
     def _at(self, anchor: int) -> dict[int, int]:
-        quotas = targets(anchor, self._known_or_none(), self._slow_ms())
-        return within_lead(quotas, self._config.max_batch_diff)
+        speeds = self._state.speeds
+        return within_lead(targets(anchor, speeds.ms, speeds.slow_ms), self._config.max_batch_diff)
 
     def _settled(self, ms: Mapping[int, float | None]) -> dict[int, int]:
         state = self._state
-        fresh = targets(self._anchor, ms, self._slow_ms())
+        fresh = targets(self._anchor, ms, state.speeds.slow_ms)
         if state.base_anchor != self._anchor:
             return fresh
         # The anchor rank's quota is the anchor by definition, also right after the role has moved.
@@ -290,7 +252,7 @@ class ElChe:
         }
 
     def _plan_reason(self) -> str:
-        slow_ms = self._slow_ms()
+        slow_ms = self._state.speeds.slow_ms
         if slow_ms is None:
             return f"{self.phase.label}: equal quotas of {self._anchor}"
         return f"{self.phase.label}: {self._anchor} on rank {self.anchor_rank} at {slow_ms:.3g} ms per batch"
@@ -305,7 +267,7 @@ class ElChe:
         )
         if not planned_ms > 0 or not math.isfinite(planned_ms):
             return None
-        slow_ms = max(self._known().values())
+        slowest_ms = max(state.speeds.known.values())
         low, high = config.anchor_bounds
         situation = Situation(
             anchor=self._anchor,
@@ -313,9 +275,9 @@ class ElChe:
             target=config.overhead_target,
             low=low,
             high=high,
-            ms=self._known_or_none(),
-            slow_ms=self._slow_ms(),
-            floor=ceil_exact(state.round.median / slow_ms) if config.is_async else 1,
+            ms=state.speeds.ms,
+            slow_ms=state.speeds.slow_ms,
+            floor=ceil_exact(state.round.median / slowest_ms) if config.is_async else 1,
             no_growth=self._no_growth(),
             no_shrink="relax_up is on" if config.relax_up else "",
             max_batch_diff=config.max_batch_diff,
@@ -357,10 +319,10 @@ class ElChe:
             self._why.append(f"relax up to {self._anchor}")
 
     def _may_relax(self) -> bool:
-        config = self._config
+        config, speeds = self._config, self._state.speeds
         if not config.relax_up or config.is_sync or self._cycle_phase < Phase.STABLE or self._no_growth():
             return False
-        lead = targets(self._anchor + 1, self._known_or_none(), self._slow_ms()).values()
+        lead = targets(self._anchor + 1, speeds.ms, speeds.slow_ms).values()
         bound = config.max_batch_diff
         fits = bound is None or max(lead) - min(lead) <= bound
         return fits and self._anchor < config.anchor_bounds[1]
