@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -24,7 +25,7 @@ class MLP(nn.Module):
         super().__init__()
         widths = [math.prod(in_shape), *hidden]
         layers: list[nn.Module] = [nn.Flatten()]
-        for width, next_width in zip(widths, widths[1:], strict=False):
+        for width, next_width in itertools.pairwise(widths):
             layers += [nn.Linear(width, next_width), nn.ReLU(), nn.Dropout(dropout)]
         self.layers = nn.Sequential(*layers, nn.Linear(widths[-1], num_classes))
 

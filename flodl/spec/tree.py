@@ -1,4 +1,4 @@
-"""Walks over plain config trees: mappings, lists and scalars. Places are told as dotted keys: ``model.layers[0].name``."""
+"""Walks over plain config trees: mappings, lists and scalars. A place is a dotted key: ``model.layers[0].name``."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from flodl.errors import Problem
-from flodl.spec.job import Component
+from flodl.spec.component import Component
 from flodl.spec.tree import strings
 
 __all__ = ["ALLOWED_PACKAGES", "Reference", "as_reference", "is_under", "problems", "references", "refusal"]
@@ -60,7 +60,7 @@ def as_reference(key: str, text: str) -> Reference | None:
 
 
 def references(component: Component, key: str) -> Iterator[Reference]:
-    """Every import path of the component at the place `key`: its target first, then those in its arguments, in order."""
+    """Every import path of the component at the place `key`: its target, then those in its arguments, in order."""
     for at, text in strings({"_target_": component.target, **component.args}, key):
         reference = as_reference(at, text)
         if reference is not None:
@@ -117,7 +117,7 @@ def _target_constraint(path: str, project: Callable[[str], bool] | None) -> str:
 
 
 def _string_constraint(path: str, project: Callable[[str], bool] | None) -> str:
-    """Why a string outside the allowed packages is refused; "" for a file name and for what the rank can better judge."""
+    """Why a string outside the allowed packages is refused; "" for a file name and what only a rank can judge."""
     if path.partition(".")[0] not in sys.stdlib_module_names or _FILE_SUFFIX.fullmatch(path):
         return ""
     return "reads like an import path of Python's standard library, which a callee could import"

@@ -1,0 +1,207 @@
+"""From a JobSpec to living things: model, optimizer, schedule, step and data on one device.
+
+The one place beside app that knows Hydra. Nothing is built before the whole tree has been checked
+(flodl.engine.trust), and Hydra gets the checked objects in an OmegaConf tree: in a plain dict it would turn them back
+into names and look those up again.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import hydra.utils
+import numpy as np
+import torch
+from hydra.errors import InstantiationException
+from omegaconf import OmegaConf
+from torch import nn
+from torch.optim import Optimizer
+
+from flodl.engine.data import num_samples, resident, signature
+from flodl.engine.surroundings import Surroundings
+from flodl.engine.trust import Trust, checked
+from flodl.errors import ConfigError, FlodlError, NotReady, Problem
+from flodl.spec.component import Component
+from flodl.spec.job import JobSpec
+from flodl.spec.suggest import did_you_mean
+
+__all__ = ["Built", "build"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """One rank's parts. train and eval are map-style data sets (in-memory ones on the device); eval may be None.
+
+    batch_size: this host's. num_parameters: trainable scalars. data_signature: length and hash of the training set.
+    Each of the optimizer's groups holds its base learning rate as "initial_lr".
+    """
+
+    model: nn.Module
+    optimizer: Optimizer
+    schedule: Callable[[float], float]
+    step: Any
+    train: Any
+    eval: Any
+    batch_size: int
+    num_samples: int
+    num_parameters: int
+    data_signature: str
+
+
+def build(job: JobSpec, place: Surroundings) -> Built:
+    """Check everything, then build everything; the model is the same for the same trainer.seed and torch release.
+
+    Raises ConfigError (a key or value is wrong: targets, arguments, sizes) and NotReady (data that is not there, or
+    any other failure of what the config names).
+    """
+    components = {
+        "dataset": place.placed(job.dataset),
+        "model": job.model,
+        "step": job.step,
+        "optim": job.optim,
+        "scheduler": job.scheduler,
+    }
+    trees = checked(components, Trust(job.trusted_targets, place.path))
+    _seed(job.trainer.seed)
+    train, held_out = _data_sets(job, place, trees["dataset"])
+    _seed(job.trainer.seed)  # again: how much randomness the data took must not change the model
+    model = _model(job.model, trees["model"]).to(place.device)
+    return Built(
+        model=model,
+        optimizer=_optimizer(trees["optim"], model),
+        schedule=_make("scheduler", trees["scheduler"]),
+        step=_make("step", trees["step"]),
+        train=resident(train, place.device),
+        eval=resident(held_out, place.device),
+        batch_size=place.overrides.batch_size or job.trainer.batch_size,
+        num_samples=num_samples(train),
+        num_parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
+        data_signature=signature(train),
+    )
+
+
+# ------------------------------------------------------------------------------------------------------- parts
+
+
+def _model(component: Component, tree: Mapping[str, Any]) -> nn.Module:
+    model = _make("model", tree)
+    constraint = ""
+    if not isinstance(model, nn.Module):
+        constraint = f"gives a {type(model).__name__}, not a torch.nn.Module"
+    elif not any(True for _ in model.parameters()):
+        constraint = "the model has no parameters: there is nothing to train"
+    elif not any(p.requires_grad for p in model.parameters()):
+        constraint = "all parameters of the model are frozen: there is nothing to train"
+    if constraint:
+        remedy = "choose another model, or leave some parameters trainable"
+        raise ConfigError([Problem(key="model._target_", value=component.target, constraint=constraint, remedy=remedy)])
+    return model
+
+
+def _optimizer(tree: Mapping[str, Any], model: nn.Module) -> Optimizer:
+    """The optimizer over the trainable parameters. An error in its values (lr=-1) is an error of the config."""
+    make = _make("optim", tree, partial=True)
+    try:
+        optimizer = make([p for p in model.parameters() if p.requires_grad])
+    except Exception as error:
+        raise _told("optim", tree, error) from error
+    for group in optimizer.param_groups:
+        group.setdefault("initial_lr", group["lr"])
+    return optimizer
+
+
+def _data_sets(job: JobSpec, place: Surroundings, tree: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Training and evaluation set, refused where they cannot be trained on."""
+    try:
+        splits = _make("dataset", tree)
+    except FileNotFoundError as error:
+        raise NotReady(place.missing(job.dataset, "dataset", error)) from error
+    train, held_out = getattr(splits, "train", None), getattr(splits, "eval", None)
+    name = f"dataset={job.dataset.target}"
+    _check_samples(f"{name}: its train set", train, place)
+    if held_out is not None:
+        _check_samples(f"{name}: its eval set", held_out, place)
+    _check_batch(job, place, num_samples(train))
+    return train, held_out
+
+
+def _check_samples(name: str, data: Any, place: Surroundings) -> None:
+    if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+        kind = type(data).__name__
+        raise NotReady(f"{name} is a {kind}{place.on_host}; it must be map-style: have __len__ and __getitem__")
+    if num_samples(data) == 0:
+        raise NotReady(f"{name} is empty{place.on_host}")
+
+
+def _check_batch(job: JobSpec, place: Surroundings, samples: int) -> None:
+    key, batch_size = "trainer.batch_size", job.trainer.batch_size
+    if place.overrides.batch_size is not None:
+        key, batch_size = f"cluster.workers[{place.host}].overrides.batch_size", place.overrides.batch_size
+    if samples < batch_size:
+        constraint = f"the training set has {samples} samples{place.on_host}, fewer than one batch"
+        remedy = f"set it to {samples} or less"
+        raise ConfigError([Problem(key=key, value=str(batch_size), constraint=constraint, remedy=remedy)])
+
+
+def _seed(seed: int) -> None:
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+# ----------------------------------------------------------------------------------------------------- calling
+
+
+def _make(key: str, tree: Mapping[str, Any], *, partial: bool = False) -> Any:
+    """Call what the tree names, through Hydra. Errors of ours pass as they are, others are told with their key."""
+    _check_arguments(key, tree, partial)
+    config = OmegaConf.create({**tree, "_convert_": "all", "_partial_": partial}, flags={"allow_objects": True})
+    try:
+        return hydra.utils.instantiate(config)
+    except InstantiationException as error:
+        raise _told(key, tree, error) from error
+
+
+def _told(key: str, tree: Mapping[str, Any], error: BaseException) -> FlodlError | OSError:
+    """The error for the person who wrote the config: what a component raised, without Hydra's wrapping."""
+    while isinstance(error, InstantiationException) and error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, (FlodlError, FileNotFoundError)):
+        return error
+    name = f"{tree['_target_'].__module__}.{tree['_target_'].__qualname__}"
+    text = f"cannot be built: {type(error).__name__}: {error}"
+    if key != "dataset" and isinstance(error, (TypeError, ValueError, InstantiationException)):
+        return ConfigError([Problem(key=key, value=name, constraint=text)])
+    return NotReady(f"{key}={name}: {text}")
+
+
+def _check_arguments(key: str, tree: Mapping[str, Any], partial: bool) -> None:
+    """Hold the arguments against the signature, so that a misspelt one is told with its key."""
+    try:
+        wanted = inspect.signature(tree["_target_"])
+    except (TypeError, ValueError):  # a callable without a signature of its own
+        return
+    given = {name: value for name, value in tree.items() if not (name.startswith("_") and name.endswith("_"))}
+    named = [p.name for p in wanted.parameters.values() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in wanted.parameters.values())
+    problems = [] if takes_any else [_unknown(key, name, named) for name in given if name not in named]
+    if not problems and not partial:
+        try:
+            wanted.bind(*tree.get("_args_", ()), **given)
+        except TypeError as error:
+            problems.append(Problem(key=key, constraint=f"its arguments do not fit: {error}", remedy=_takes(named)))
+    if problems:
+        raise ConfigError(problems)
+
+
+def _unknown(key: str, name: str, named: list[str]) -> Problem:
+    constraint = f"is no argument of {key}._target_"
+    return Problem(key=f"{key}.{name}", constraint=constraint, remedy=did_you_mean(name, named) or "it takes none")
+
+
+def _takes(named: list[str]) -> str:
+    return f"it takes {', '.join(named)}" if named else "it takes none"

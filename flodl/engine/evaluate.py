@@ -1,0 +1,57 @@
+"""Evaluation: what a model makes of a data set, without changing anything of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from flodl.engine.data import batch_of, num_samples, resident
+from flodl.errors import FlodlError
+
+__all__ = ["evaluate"]
+
+
+def evaluate(model: nn.Module, step: Any, dataset: Any, *, device: torch.device, batch_size: int) -> dict[str, float]:
+    """Means over the samples of `dataset`: step.metrics where the step has it, else only the loss.
+
+    The model is in eval mode meanwhile; each of its modules is put back as it was. None for a data set gives {}.
+    Raises FlodlError where a mean is not finite (a report holds no NaN).
+    """
+    if dataset is None:
+        return {}
+    data = resident(dataset, device)
+    total = num_samples(data)
+    sums: dict[str, Tensor] = {}
+    with _judging(model), torch.no_grad():
+        for start in range(0, total, batch_size):
+            indices = torch.arange(start, min(total, start + batch_size))
+            for name, mean in _measure(model, step, batch_of(data, indices, device)).items():
+                weighted = torch.as_tensor(mean, dtype=torch.float64, device="cpu") * len(indices)
+                sums[name] = sums.get(name, torch.zeros((), dtype=torch.float64)) + weighted
+    means = {name: float(value) / total for name, value in sums.items()}
+    broken = [f"{name}={value}" for name, value in means.items() if not math.isfinite(value)]
+    if broken:
+        raise FlodlError(f"evaluation gave {', '.join(broken)} over {total} samples")
+    return means
+
+
+def _measure(model: nn.Module, step: Any, batch: Any) -> Mapping[str, Tensor]:
+    metrics = getattr(step, "metrics", None)
+    return {"loss": step(model, batch)} if metrics is None else metrics(model, batch)
+
+
+@contextmanager
+def _judging(model: nn.Module) -> Iterator[None]:
+    """Eval mode; afterwards every module as it was (a frozen BatchNorm may have been in eval mode all along)."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode

@@ -1,0 +1,198 @@
+"""What a config tree may call, judged by the object behind the name. (flodl.spec.trust judges the name alone.)
+
+A name proves nothing: ``torch.nn.modules.module.torch.hub.load`` lies under torch.nn and is torch.hub.load. So a
+target is accepted only if what it resolves to is a class or function whose own ``__module__`` is allowed, and the
+resolved object itself, not its name, goes into the tree that is called. Nothing outside the allowed packages and the
+project folder is ever imported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import importlib.util
+import inspect
+import sys
+import sysconfig
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from flodl.errors import ConfigError, Problem
+from flodl.spec.component import Component
+from flodl.spec.tree import mapped
+from flodl.spec.trust import ALLOWED_PACKAGES, Reference, as_reference, is_under, refusal
+
+__all__ = ["Trust", "checked"]
+
+
+class Trust:
+    """What may be called: the allowed packages, `trusted` packages or full names, and modules in the `project` folder.
+
+    An environment that lies inside the project folder (envs/, .venv) is no part of the project.
+    """
+
+    def __init__(self, trusted: Iterable[str] = (), project: str | Path = "") -> None:
+        self.trusted = tuple(trusted)
+        self.packages = (*ALLOWED_PACKAGES, *self.trusted)
+        self.project = Path(project or ".").resolve()
+        prefixes = [Path(p).resolve() for p in (sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"))]
+        self._environments = tuple(prefix for prefix in prefixes if prefix.is_relative_to(self.project))
+
+    def owns(self, file: str | None) -> bool:
+        """True where a module's file belongs to the project."""
+        if not file:
+            return False
+        path = Path(file).resolve()
+        if not path.is_relative_to(self.project) or any(path.is_relative_to(env) for env in self._environments):
+            return False
+        return not {"site-packages", "dist-packages"} & set(path.parts)
+
+    def may_import(self, path: str) -> bool:
+        """True where looking for `path` runs no code but that of allowed packages and the project."""
+        return is_under(path, self.packages) or self._is_project_root(path.partition(".")[0])
+
+    def accepts(self, found: object, path: str) -> bool:
+        """True where `found`, which `path` led to, may be called."""
+        if path in self.trusted and callable(found):
+            return True
+        if inspect.ismethod(found):  # a class method: Model.from_pretrained
+            return self.accepts(found.__self__, path) and self.accepts(found.__func__, path)
+        if not (inspect.isclass(found) or inspect.isfunction(found)):
+            return False
+        if is_under(f"{found.__module__}.{found.__qualname__}", self.packages):
+            return True
+        return self.owns(getattr(sys.modules.get(found.__module__), "__file__", None))
+
+    def _is_project_root(self, root: str) -> bool:
+        """True where the top-level module `root`, if it were imported, would come from the project folder alone."""
+        module = sys.modules.get(root)
+        spec = getattr(module, "__spec__", None) if module is not None else importlib.util.find_spec(root)
+        if spec is None:
+            return self.owns(getattr(module, "__file__", None))
+        if spec.has_location:
+            return self.owns(spec.origin)
+        folders = list(spec.submodule_search_locations or ())  # a package without __init__.py may be spread out
+        return bool(folders) and all(map(self.owns, folders))
+
+
+class _RefusedError(Exception):
+    """A reference is refused, and why. Never leaves this room."""
+
+
+def checked(components: Mapping[str, Component], trust: Trust) -> dict[str, dict[str, Any]]:
+    """The components as trees for hydra's instantiate, every ``_target_`` replaced by the object that was checked.
+
+    components: dotted key -> component. Raises ConfigError with everything that is refused in any of them.
+    """
+    problems: list[Problem] = []
+
+    def visit(key: str, text: str) -> Any:
+        if "${" in text or text == "???":  # would come alive when the tree is instantiated
+            problems.append(Problem(key=key, value=text, constraint="is not resolved", remedy="give it a plain value"))
+            return text
+        reference = as_reference(key, text)
+        if reference is None:
+            return text
+        try:
+            if reference.is_target:
+                return _opaque(_resolved(reference, trust))
+            _look_through(reference.path, trust)
+        except _RefusedError as refused:
+            problems.append(refusal(reference, str(refused)))
+        return text
+
+    trees = {
+        key: mapped({**component.args, "_target_": component.target}, key, visit)
+        for key, component in components.items()
+    }
+    if problems:
+        raise ConfigError(problems)
+    return trees
+
+
+def _resolved(reference: Reference, trust: Trust) -> object:
+    """The object that a target names. Raises _RefusedError."""
+    path = reference.path
+    if not trust.may_import(path):
+        raise _RefusedError("lies outside the packages that a config may call")
+    try:
+        found = _locate(path)
+    except (ImportError, AttributeError) as error:
+        raise _RefusedError(f"cannot be found: {error}") from error
+    except Exception as error:
+        raise _RefusedError(f"fails while it is imported: {type(error).__name__}: {error}") from error
+    if not trust.accepts(found, path):
+        raise _RefusedError(f"is {_describe(found)}, which a config may not call")
+    return found
+
+
+def _opaque(target: Any) -> Any:
+    """The target, or where OmegaConf would take it for a schema (dataclasses, attrs) a function that only calls it."""
+    if not (dataclasses.is_dataclass(target) or hasattr(target, "__attrs_attrs__")):
+        return target
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return target(*args, **kwargs)
+
+    return functools.update_wrapper(call, target, updated=())
+
+
+def _look_through(path: str, trust: Trust) -> None:
+    """Raise _RefusedError for a string argument that leads to code which a config may not call.
+
+    Nothing of the project is imported for it: a metric called train.loss must not run train.py.
+    """
+    root = path.partition(".")[0]
+    is_allowed = is_under(path, trust.packages)
+    if not is_allowed and root not in sys.modules:
+        if importlib.util.find_spec(root) is not None and not trust.may_import(path):
+            raise _RefusedError(f"reads like an import path of {root}, which a callee could import")
+        return
+    try:
+        found = _locate(path) if is_allowed else _locate_loaded(path)
+    except Exception:  # noqa: BLE001  whatever the reason, it leads nowhere: a plain string
+        return
+    if isinstance(found, ModuleType):
+        is_right = trust.may_import(found.__name__)
+    else:
+        is_right = not callable(found) or trust.accepts(found, path)
+    if not is_right:
+        raise _RefusedError(f"reads like the import path of {_describe(found)}, which a config may not call")
+
+
+def _locate(path: str) -> object:
+    """What a dotted path leads to: the longest importable module, then attributes.
+
+    Raises ImportError or AttributeError where it leads nowhere, and whatever an imported module raises.
+    """
+    place, *names = path.split(".")
+    found: object = importlib.import_module(place)
+    for name in names:
+        try:
+            found = getattr(found, name)
+        except AttributeError:
+            # Below a module that was reached under another name than its own nothing is imported: it may be foreign.
+            if not isinstance(found, ModuleType) or found.__name__ != place:
+                raise
+            found = importlib.import_module(f"{place}.{name}")
+        place = f"{place}.{name}"
+    return found
+
+
+def _locate_loaded(path: str) -> object:
+    """What a dotted path leads to among the modules that are loaded already. Raises AttributeError."""
+    root, *names = path.split(".")
+    found: object = sys.modules[root]
+    for name in names:
+        found = getattr(found, name)
+    return found
+
+
+def _describe(found: object) -> str:
+    if isinstance(found, ModuleType):
+        return f"the module {found.__name__}"
+    module, name = getattr(found, "__module__", None), getattr(found, "__qualname__", None)
+    return f"{module}.{name}" if module and name else f"an object of type {type(found).__name__}"
