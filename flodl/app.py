@@ -85,7 +85,8 @@ def run(arguments: Sequence[str]) -> None:
     for name in hooks.shadowed_choices(folder, Path.cwd() / "conf"):
         _warn(f"conf/{name} of this folder is not used: flodl ships a choice of that name; give yours another name")
     command = _Command(arguments=arguments)
-    main = hydra.main(config_path=str(folder), config_name="config", **hooks.version_base())(_named(command))
+    primary = hooks.primary_config(folder)
+    main = hydra.main(config_path=str(folder), config_name=primary, **hooks.main_arguments())(_named(command))
     groups = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
     try:
         with _full_errors(), _typed(arguments):

@@ -5,12 +5,15 @@ Everything that differs between Hydra's versions is here too, so that `app` read
 
 from __future__ import annotations
 
+import os
 import secrets
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
 from hydra.experimental.callback import Callback
 from hydra.plugins.search_path_plugin import SearchPathPlugin
@@ -19,7 +22,7 @@ from omegaconf.resolvers import oc
 
 from flodl.spec.environment import looks_secret
 
-__all__ = ["REFUSED", "RunFolder", "config_folder", "register", "shadowed_choices", "version_base"]
+__all__ = ["REFUSED", "RunFolder", "config_folder", "main_arguments", "primary_config", "register", "shadowed_choices"]
 
 REFUSED = "<refused:"  # stands where a config asked for a secret's value; `flodl.compose` turns it into an error
 TRIES = 100
@@ -32,15 +35,36 @@ def config_folder() -> Path:
     return inside if inside.is_dir() else package.parent / "conf"
 
 
-def version_base() -> dict[str, str]:
-    """Arguments for hydra.main: 1.3 warns when version_base is missing, later ones when it is given."""
-    return {"version_base": "1.3"} if version("hydra-core").startswith("1.3.") else {}
+def main_arguments() -> dict[str, Any]:
+    """Arguments of hydra.main. 1.3 warns where version_base is missing; 1.4 where it is given, and it wants to know
+    which code a config may name in Hydra's own part (what a job names is `flodl.spec.trust`'s business)."""
+    if version("hydra-core").startswith("1.3."):
+        return {"version_base": "1.3"}
+    return {"execution_whitelist": ["flodl.hooks.*", "logging.*"]}
+
+
+def primary_config(shipped: Path) -> str:
+    """Name of the primary config: `config`, or a copy of it whose default cluster is the one that FLODL_CLUSTER names.
+
+    (Hydra 1.3 would resolve an environment variable in a defaults list, 1.4 does not.)
+    """
+    cluster = os.environ.get("FLODL_CLUSTER")
+    if not cluster:
+        return "config"
+    tree = OmegaConf.load(shipped / "config.yaml")
+    for entry in tree.defaults:
+        if "cluster" in entry:
+            entry.cluster = cluster
+    ConfigStore.instance().store(name="config_of_this_shell", node=tree)
+    return "config_of_this_shell"
 
 
 def register() -> None:
     """Make resolvers and plugins known. Idempotent; to be called before anything is composed."""
-    OmegaConf.register_new_resolver("flodl.tag", _tag.current, replace=True)
-    OmegaConf.register_new_resolver("oc.env", _env, replace=True)
+    is_old = version("omegaconf").startswith(("2.2.", "2.3."))  # where register_resolver is another, older function
+    resolver: Callable[..., None] = OmegaConf.register_new_resolver if is_old else OmegaConf.register_resolver
+    resolver("flodl.tag", _tag.current, replace=True)
+    resolver("oc.env", _env, replace=True)
     Plugins.instance().register(_WorkingFolder)
 
 
