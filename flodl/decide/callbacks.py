@@ -1,0 +1,87 @@
+"""Callback roles: which rank evaluates and saves, what is due, and what came of it.
+
+The fastest rank does it (lowest smoothed ms after the first calibration) or the rank that the user named; the role is
+sticky and moves only on a death. A failed evaluation is reported and training goes on; a failed save is tried on the
+next fastest rank that has not tried yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from flodl.decide.messages import CallbackResult
+
+__all__ = ["Callbacks"]
+
+_REMEMBERED = 3  # durations that the slack is the mean of
+
+
+class Callbacks(msgspec.Struct, kw_only=True):
+    """rank: holds the role. eval_due: epoch whose evaluation waits for the next window. running: epoch that is being
+    evaluated, by rank `runner`. tried: ranks that have tried the final save. saved: it worked. released: everybody
+    may leave. results: newest evaluation."""
+
+    rank: int | None = None
+    eval_due: int | None = None
+    running: int | None = None
+    runner: int | None = None
+    tried: list[int] = []
+    saved: bool = False
+    released: bool = False
+    eval_ms: list[float] = []
+    results: dict[str, float] = {}
+
+    def elect(self, policy: Literal["fastest"] | int, alive: Sequence[int], ms: Mapping[int, float | None]) -> int:
+        """The rank with the role; elects where there is none or it is gone. ms: smoothed ms per batch, None unknown."""
+        if self.rank is None or self.rank not in alive:
+            self.rank = policy if policy in alive and isinstance(policy, int) else _by_speed(alive, ms)[0]
+        return self.rank
+
+    def next_saver(self, alive: Sequence[int], ms: Mapping[int, float | None]) -> int | None:
+        """The rank that tries the save now: the role's, else the fastest that has not tried. None: all have."""
+        order = _by_speed(alive, ms)
+        if self.rank in order:
+            order = [self.rank, *order]
+        return next((rank for rank in order if rank not in self.tried), None)
+
+    def begin_eval(self, rank: int, epoch: int | None = None) -> None:
+        """`rank` is told to evaluate `epoch`, or the one that is due."""
+        self.running, self.runner, self.eval_due = self.eval_due if epoch is None else epoch, rank, None
+
+    def lose(self, rank: int) -> str:
+        """`rank` died. Returns what is lost with it, in words; "" for nothing."""
+        if self.runner != rank or self.running is None:
+            return ""
+        epoch, self.running, self.runner = self.running, None, None
+        return f"the evaluation of epoch {epoch} is lost with rank {rank}"
+
+    @property
+    def slack_ms(self) -> float:
+        """What an evaluation is expected to take."""
+        return sum(self.eval_ms) / len(self.eval_ms) if self.eval_ms else 0.0
+
+    def take(self, result: CallbackResult) -> str:
+        """Note what came of a callback. Returns what a person should know, "" where all is well."""
+        if result.name == "save":
+            self.saved = self.saved or result.ok
+            return "" if result.ok else f"saving the weights failed: {result.error}"
+        epoch = self.running if result.epoch < 0 else result.epoch
+        self.running = self.runner = None
+        self.eval_ms = [*self.eval_ms, result.seconds * 1000.0][-_REMEMBERED:]
+        if result.ok:
+            self.results = dict(result.values)
+            return ""
+        return f"the evaluation of epoch {epoch} failed: {result.error}"
+
+
+def _by_speed(alive: Sequence[int], ms: Mapping[int, float | None]) -> list[int]:
+    """Fastest first; ranks without a reading come last, the lower of equals first."""
+
+    def key(rank: int) -> tuple[bool, float, int]:
+        known = ms.get(rank)
+        return known is None, known or 0.0, rank
+
+    return sorted(alive, key=key)

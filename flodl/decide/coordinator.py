@@ -1,0 +1,94 @@
+"""The one mind: facts in, orders out. It never asks the time, never logs, and treats every late or doubled word kindly.
+
+Which part answers which event is a table; an event that fits nothing (an older generation or round, an unknown rank,
+a run that is over) is answered with no orders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from flodl.decide.finishing import on_goodbye
+from flodl.decide.gathering import on_first_group, on_loss_before_start, on_ready
+from flodl.decide.messages import (
+    AveragingDone,
+    Command,
+    Event,
+    Goodbye,
+    GroupFormed,
+    RankDied,
+    RankFailed,
+    RankReady,
+    StopRequested,
+    WindowDone,
+)
+from flodl.decide.mind import Mind
+from flodl.decide.recovery import on_death, on_group_formed
+from flodl.decide.roster import Place
+from flodl.decide.training import on_averaging_done, on_stop, on_window_done
+from flodl.decide.view import View, view_of
+from flodl.spec.job import JobSpec
+
+__all__ = ["Coordinator"]
+
+
+class Coordinator:
+    """Decides a run. The same class runs live, in virtual time and over a journal."""
+
+    def __init__(self, job: JobSpec, roster: Sequence[Place]) -> None:
+        """job: with a resolved mode. roster: all ranks, numbered from 0."""
+        self._mind = Mind(job, roster)
+
+    def handle(self, event: Event) -> tuple[Command, ...]:
+        """What follows from `event`: orders in the order in which they are to be carried out, each with its reason."""
+        if self.over:
+            return ()
+        return tuple(_TABLE[type(event)](self._mind, event))
+
+    @property
+    def over(self) -> bool:
+        """True after `End`."""
+        return self._mind.state.activity == "over"
+
+    def view(self) -> View:
+        """What a person wants to see of the run now."""
+        return view_of(self._mind)
+
+    def audit(self) -> tuple[int, int]:
+        """(lost, dup) of the ledger: both are 0 after every event."""
+        return self._mind.state.ledger.audit()
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain, JSON-able state: all that `restore` needs to answer as this mind would."""
+        return self._mind.snapshot()
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Take over the snapshot of a coordinator of the same job and roster."""
+        self._mind.restore(snapshot)
+
+
+def _on_group(mind: Mind, event: GroupFormed) -> list[Command]:
+    if event.generation != mind.state.generation or event.rank not in mind.alive:
+        return []
+    if mind.state.activity == "forming":
+        return on_first_group(mind, event)
+    return on_group_formed(mind, event) if mind.state.activity in ("recovering", "repairing") else []
+
+
+def _on_loss(mind: Mind, event: RankDied | RankFailed) -> list[Command]:
+    if mind.state.activity in ("gathering", "forming"):
+        return on_loss_before_start(mind, event)
+    return on_death(mind, event.rank, event.message if isinstance(event, RankFailed) else event.cause)
+
+
+_TABLE: dict[type, Callable[[Mind, Any], list[Command]]] = {
+    RankReady: on_ready,
+    GroupFormed: _on_group,
+    WindowDone: on_window_done,
+    AveragingDone: on_averaging_done,
+    Goodbye: on_goodbye,
+    RankDied: _on_loss,
+    RankFailed: _on_loss,
+    StopRequested: on_stop,
+}

@@ -1,0 +1,253 @@
+"""Dealing: who gets which samples for the next rounds, and what is held ahead of them.
+
+Rules of this room: a rank's window lies in one epoch; an epoch's end is no barrier (the next epoch's first ranges go
+out, ahead, with its final window); what a rank may have started already (`pinned`) is never recalled; everything else
+may be, simply by restating what the rank holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import gcd
+
+import msgspec
+
+from flodl.decide.ledger import Ledger, num_samples, take_batches
+from flodl.decide.messages import Range, Round
+from flodl.decide.split import by_ratios, equal, final_window, largest_remainder
+
+__all__ = ["Plan", "Request", "plan"]
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be dealt.
+
+    quotas: batches per living rank and round. batch_sizes: samples per batch. pinned: batches at the head of a rank's
+    list that it may have run already. num_rounds: at most this many rounds in one order. first_round: number of the
+    first. reserved: True where every rank owns a share of the epoch (equal split, ratios) instead of drawing from a
+    common stock. ratios: shares of the ranks, in order of rank; None: equal. overshoot: batches that a rank may run
+    past its planned point.
+    """
+
+    quotas: Mapping[int, int]
+    batch_sizes: Mapping[int, int]
+    first_round: int
+    pinned: Mapping[int, int] = {}
+    num_rounds: int = 1
+    reserved: bool = False
+    ratios: tuple[float, ...] | None = None
+    overshoot: int = 0
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The next rounds. final: they finish the epoch's stock. last: they finish the run's.
+
+    rounds, ranges, epochs, overshoot: per rank. samples: per rank, of all these rounds. overshoot: batches that the
+    rank may run past its planned point.
+    """
+
+    epoch: int
+    final: bool
+    last: bool
+    rounds: dict[int, tuple[Round, ...]]
+    ranges: dict[int, tuple[Range, ...]]
+    epochs: dict[int, int]
+    overshoot: dict[int, int]
+
+
+def plan(ledger: Ledger, request: Request) -> Plan | None:
+    """Deal the next rounds out of `ledger` (which is changed). None when the run has no samples left."""
+    epoch = ledger.epoch
+    if epoch is None:
+        return None
+    ledger.open(epoch)
+    astray = _astray(ledger, request, epoch)
+    ranks = tuple(rank for rank in sorted(request.quotas) if rank not in astray)
+    for rank in ranks:
+        _recall_other_epochs(ledger, rank, epoch)
+    table = (_reserved_rounds if request.reserved else _common_rounds)(ledger, request, epoch, ranks)
+    dealt = {rank: sum(row[rank] for row in table) for rank in ranks}
+    final = not ledger.owed_samples(epoch) and all(ledger.held_samples(r, epoch) == dealt[r] for r in ranks)
+    if final:
+        _deal_next_epoch(ledger, request, epoch + 1, ranks)
+    if astray:  # cpu_async alone, where an order is one round
+        table = [{**(table[0] if table else {}), **astray}]
+    return _stated(ledger, request, epoch, table, final=final)
+
+
+def _astray(ledger: Ledger, request: Request, epoch: int) -> dict[int, int]:
+    """Ranks that may have begun a later epoch than `epoch` (it came back after a death): rank -> samples begun.
+
+    Their window is what they may have begun, so that no window mixes epochs.
+    """
+    found: dict[int, int] = {}
+    for rank in sorted(request.quotas):
+        held = ledger.held.get(rank, [])
+        begun, _ = take_batches(held, request.pinned.get(rank, 0), request.batch_sizes[rank])
+        if begun and begun[0].epoch != epoch:
+            found[rank] = num_samples(begun)
+            ledger.recall(rank, found[rank])
+    return found
+
+
+def _recall_other_epochs(ledger: Ledger, rank: int, epoch: int) -> None:
+    """Take back what `rank` holds of later epochs: `epoch` is not over."""
+    held = ledger.held.get(rank, [])
+    if any(piece.epoch != epoch for piece in held):
+        keep = 0
+        for piece in held:
+            if piece.epoch != epoch:
+                break
+            keep += len(piece)
+        ledger.recall(rank, keep)
+
+
+def _pinned_samples(ledger: Ledger, request: Request, rank: int) -> int:
+    head, _ = take_batches(ledger.held.get(rank, []), request.pinned.get(rank, 0), request.batch_sizes[rank])
+    return num_samples(head)
+
+
+def _unit(request: Request) -> int:
+    """Samples that are dealt as one: the batch size where all ranks have the same."""
+    return gcd(*request.batch_sizes.values())
+
+
+# ------------------------------------------------------------------------------------------ from a common stock
+
+
+def _common_rounds(ledger: Ledger, request: Request, epoch: int, ranks: Sequence[int]) -> list[dict[int, int]]:
+    """Deal windows from the epoch's stock. Returns samples per rank, one row per round."""
+    wanted = {rank: request.quotas[rank] * request.batch_sizes[rank] for rank in ranks}
+    pinned = {rank: _pinned_samples(ledger, request, rank) for rank in ranks}
+    margin = sum(wanted.values()) + sum(request.batch_sizes[rank] for rank in ranks)
+    left = ledger.stock(epoch) if ranks else 0
+    table: list[dict[int, int]] = []
+    while left > 0 and len(table) < request.num_rounds:
+        is_final = left < margin
+        row = _final_row(wanted, {} if table else pinned, left, _unit(request)) if is_final else dict(wanted)
+        left -= sum(row.values())
+        table.append(row)
+    totals = {rank: sum(row[rank] for row in table) for rank in ranks}
+    _deal_windows(ledger, epoch, totals, pinned, is_final=left == 0)
+    if left:
+        _deal_ahead(ledger, epoch, {r: t + max(wanted[r], t) for r, t in totals.items()}, _unit(request))
+    return table
+
+
+def _final_row(wanted: Mapping[int, int], pinned: Mapping[int, int], left: int, unit: int) -> dict[int, int]:
+    """All that is left of an epoch, by largest remainder, in samples; nobody gets less than it may have run."""
+    ranks = sorted(wanted)
+    units = -(-left // unit)
+    shares = dict(zip(ranks, final_window([wanted[rank] // unit for rank in ranks], units), strict=True))
+    spare = {rank: shares[rank] - pinned.get(rank, 0) // unit for rank in ranks}
+    for rank in ranks:
+        while spare[rank] < 0:
+            donor = max(ranks, key=lambda other: (spare[other], -other))
+            for who, change in ((donor, -1), (rank, 1)):
+                spare[who] += change
+                shares[who] += change
+    row = {rank: shares[rank] * unit for rank in ranks}
+    row[max(rank for rank in ranks if row[rank])] -= units * unit - left  # a broken unit is one rank's short batch
+    return row
+
+
+def _deal_windows(
+    ledger: Ledger, epoch: int, totals: Mapping[int, int], pinned: Mapping[int, int], *, is_final: bool
+) -> None:
+    """Give every rank its windows; others' unstarted tails are recalled where the stock does not suffice."""
+    needed = sum(max(0, samples - ledger.held_samples(rank, epoch)) for rank, samples in totals.items())
+    if is_final or needed > ledger.owed_samples(epoch):
+        for rank, samples in totals.items():
+            ledger.recall(rank, max(samples, pinned[rank]))
+    for rank, samples in totals.items():
+        ledger.deal(rank, epoch, samples - ledger.held_samples(rank, epoch))
+
+
+def _deal_ahead(ledger: Ledger, epoch: int, targets: Mapping[int, int], unit: int) -> None:
+    """Fill every rank up to its target, in samples; what is left of an epoch is shared in proportion."""
+    missing = {rank: max(0, target - ledger.held_samples(rank, epoch)) for rank, target in targets.items()}
+    stock = ledger.owed_samples(epoch)
+    if sum(missing.values()) > stock:
+        shares = largest_remainder(list(missing.values()), stock // unit)
+        missing = {rank: share * unit for rank, share in zip(missing, shares, strict=True)}
+    for rank, samples in missing.items():
+        ledger.deal(rank, epoch, samples)
+
+
+# ----------------------------------------------------------------------------------------- from a share of one's own
+
+
+def _reserved_rounds(ledger: Ledger, request: Request, epoch: int, ranks: Sequence[int]) -> list[dict[int, int]]:
+    """Every rank works off its own share of the epoch; who has run out of it takes part with nothing."""
+    _reserve(ledger, request, epoch, ranks)
+    left = {rank: ledger.held_samples(rank, epoch) for rank in ranks}
+    table: list[dict[int, int]] = []
+    while any(left.values()) and len(table) < request.num_rounds:
+        row = {rank: min(left[rank], request.quotas[rank] * request.batch_sizes[rank]) for rank in ranks}
+        left = {rank: left[rank] - row[rank] for rank in ranks}
+        table.append(row)
+    return table
+
+
+def _reserve(ledger: Ledger, request: Request, epoch: int, ranks: Sequence[int]) -> None:
+    """Share all that is owed of `epoch` out, equally or by the user's ratios."""
+    ledger.open(epoch)
+    unit = _unit(request)
+    units = -(-ledger.owed_samples(epoch) // unit)
+    if not units:
+        return
+    shares = by_ratios([request.ratios[r] for r in ranks], units) if request.ratios else equal(len(ranks), units)
+    for rank, share in zip(ranks, shares, strict=True):
+        ledger.deal(rank, epoch, share * unit)
+
+
+# --------------------------------------------------------------------------------------------------- both
+
+
+def _deal_next_epoch(ledger: Ledger, request: Request, epoch: int, ranks: Sequence[int]) -> None:
+    """An epoch's end is no barrier: the next one's first ranges are held ahead of its final window."""
+    if epoch >= ledger.num_epochs:
+        return
+    if request.reserved:
+        _reserve(ledger, request, epoch, ranks)
+        return
+    ledger.open(epoch)
+    targets = {rank: request.quotas[rank] * request.batch_sizes[rank] for rank in ranks}
+    _deal_ahead(ledger, epoch, targets, _unit(request))
+
+
+def _stated(
+    ledger: Ledger, request: Request, epoch: int, table: Sequence[Mapping[int, int]], *, final: bool
+) -> Plan:
+    """The plan in words of the wire."""
+    sizes = request.batch_sizes
+    ranks = sorted(request.quotas)
+    before = ledger.samples_dealt
+    rounds: dict[int, list[Round]] = {rank: [] for rank in ranks}
+    for index, row in enumerate(table):
+        together = sum(row.values())
+        for rank in ranks:
+            batches = -(-row.get(rank, 0) // sizes[rank])
+            rounds[rank].append(Round(request.first_round + index, batches, before, together))
+        before += together
+    held = {rank: ledger.held.get(rank, []) for rank in ranks}
+    last = final and epoch == ledger.num_epochs - 1
+    return Plan(
+        epoch=epoch,
+        final=final,
+        last=last,
+        rounds={rank: tuple(listed) for rank, listed in rounds.items()},
+        ranges={rank: tuple(ranges) for rank, ranges in held.items()},
+        epochs={rank: ranges[0].epoch if ranges else epoch for rank, ranges in held.items()},
+        overshoot={
+            rank: _overshoot(held[rank], sum(r.batches for r in rounds[rank]), sizes[rank], request.overshoot)
+            for rank in ranks
+        },
+    )
+
+
+def _overshoot(held: Sequence[Range], batches: int, batch_size: int, allowed: int) -> int:
+    """Whole batches, all of one epoch, that lie ready behind a window of `batches`; at most `allowed`."""
+    _, ahead = take_batches(held, batches, batch_size)
+    whole = sum(len(piece) for piece in ahead if piece.epoch == ahead[0].epoch) // batch_size
+    return min(allowed, whole)

@@ -1,0 +1,94 @@
+"""The end: the callback rank evaluates and saves, then everybody says goodbye.
+
+The rank that saves goes first; the others leave when the weights are safe, so that a failed save (or a death) can be
+tried again on the next fastest rank. After a clean end nobody waits for a goodbye that a dead rank owes.
+"""
+
+from __future__ import annotations
+
+from flodl.decide.messages import CallbackName, Command, Finish, Goodbye
+from flodl.decide.mind import Mind, alert
+
+__all__ = ["begin_finish", "on_death_at_end", "on_goodbye"]
+
+_EXIT_FAILED = 5  # until there are bundles, nothing can be resumed
+_EXIT_INTERRUPTED = 130
+
+
+def begin_finish(mind: Mind, reason: str) -> list[Command]:
+    """Training is over."""
+    state = mind.state
+    state.activity = "finishing"
+    state.order = None
+    return _ask_saver(mind, reason)
+
+
+def _ask_saver(mind: Mind, reason: str) -> list[Command]:
+    """Send the rank that evaluates and saves off, or, when all have tried, everybody."""
+    state = mind.state
+    callbacks = state.callbacks
+    saver = callbacks.next_saver(mind.alive, mind.pace.smoothed_ms(mind.alive))
+    if saver is None:
+        return _release(mind, reason)
+    names: tuple[CallbackName, ...] = ("save",)
+    if not callbacks.tried and (mind.job.eval.at_end or callbacks.eval_due is not None):
+        names = ("eval", "save")
+        callbacks.begin_eval(saver, epoch=max(state.epochs_ended, default=0))
+    callbacks.tried.append(saver)
+    return [Finish(to=(saver,), callbacks=names, reason=reason)]
+
+
+def _release(mind: Mind, reason: str) -> list[Command]:
+    """Everybody who is left may go."""
+    if not mind.alive:
+        return _end(mind)
+    return [Finish(to=mind.alive, reason=reason)]
+
+
+def on_goodbye(mind: Mind, event: Goodbye) -> list[Command]:
+    """A rank has left in order; a goodbye is never counted as a death."""
+    state = mind.state
+    if state.activity != "finishing" or not state.membership.leave(event.rank):
+        return []
+    told: list[Command] = []
+    for result in event.callbacks:
+        problem = state.callbacks.take(result)
+        if problem:
+            told.append(alert(f"{mind.name(event.rank)}: {problem}", "another rank tries where it can", event.rank))
+    return [*told, *_go_on(mind, event.rank)]
+
+
+def on_death_at_end(mind: Mind, rank: int) -> list[Command]:
+    """A rank died on its way out: whatever it had to save is saved by the next."""
+    cause = mind.state.membership.causes[rank]
+    told = alert(f"{cause}, while leaving", "all ranks hold the same consensus", rank)
+    return [told, *_go_on(mind, rank)]
+
+
+def _go_on(mind: Mind, rank: int) -> list[Command]:
+    """`rank` is gone. The saver's leaving lets the others go, or puts the next one in its place."""
+    callbacks = mind.state.callbacks
+    was_saver = callbacks.tried[-1:] == [rank] and not callbacks.released
+    if was_saver:
+        if callbacks.saved:
+            callbacks.released = True
+            return _release(mind, "the weights are saved")
+        following = callbacks.next_saver(mind.alive, mind.pace.smoothed_ms(mind.alive))
+        callbacks.released = following is None
+        return _ask_saver(mind, f"{mind.name(rank)} could not save the weights")
+    return _end(mind) if not mind.alive else []
+
+
+def _end(mind: Mind) -> list[Command]:
+    """The last rank is gone: how the run ended."""
+    state = mind.state
+    if state.failure:
+        return mind.end("failed", _EXIT_FAILED, state.failure)
+    if not state.callbacks.saved:
+        return mind.end("failed", _EXIT_FAILED, "training ended, but no rank could save the weights")
+    if state.stop is not None:
+        exit_code = _EXIT_INTERRUPTED if state.stop.status == "interrupted" else 0
+        return mind.end(state.stop.status, exit_code, state.stop.reason)
+    if state.membership.causes:
+        return mind.end("degraded", 0, f"all epochs are done; on the way: {state.membership.first_cause}")
+    return mind.end("done", 0, f"all {mind.job.trainer.num_epochs} epochs are done")

@@ -1,0 +1,91 @@
+"""Before the first window: all ranks report ready, agree, form the first group and start from one rank's weights."""
+
+from __future__ import annotations
+
+from flodl.decide.ledger import Ledger
+from flodl.decide.messages import Command, FormGroup, GroupFormed, RankDied, RankFailed, RankReady
+from flodl.decide.mind import Mind, alert
+from flodl.decide.readiness import readiness_problems
+from flodl.decide.training import next_order
+
+__all__ = ["on_first_group", "on_loss_before_start", "on_ready"]
+
+_EXIT_NOT_READY = 3
+_EXIT_CONFIG = 2
+
+
+def on_ready(mind: Mind, event: RankReady) -> list[Command]:
+    """A rank has built all it needs."""
+    state = mind.state
+    if state.activity != "gathering" or not state.membership.is_alive(event.rank):
+        return []
+    state.readies[event.rank] = event
+    return _start_when_complete(mind)
+
+
+def _start_when_complete(mind: Mind) -> list[Command]:
+    state = mind.state
+    waiting = [rank for rank in mind.alive if rank not in state.readies]
+    if waiting or not mind.alive:
+        return []
+    readies = {rank: state.readies[rank] for rank in mind.alive}
+    batch_size = mind.job.trainer.batch_size
+    problems = readiness_problems(readies, mind.places, batch_size)
+    if problems:
+        return mind.end("failed", _EXIT_NOT_READY, "\n".join(str(problem) for problem in problems))
+    num_batches = readies[mind.alive[0]].num_samples // batch_size
+    limit = mind.job.trainer.limit_batches
+    state.ledger = Ledger(
+        epoch_samples=batch_size * (num_batches if limit is None else min(limit, num_batches)),
+        num_epochs=mind.job.trainer.num_epochs,
+    )
+    return form_first_group(mind)
+
+
+def form_first_group(mind: Mind) -> list[Command]:
+    """Everybody adopts the parameters and buffers of the lowest rank."""
+    state = mind.state
+    state.activity = "forming"
+    state.generation += 1
+    state.formed, state.digests = {}, {}
+    source = mind.alive[0]
+    reason = f"all {len(mind.alive)} ranks are ready; they start from the weights of {mind.name(source)}"
+    return [FormGroup(to=mind.alive, generation=state.generation, ranks=mind.alive, source=source, reason=reason)]
+
+
+def on_first_group(mind: Mind, event: GroupFormed) -> list[Command]:
+    """A rank has adopted the common start."""
+    state = mind.state
+    state.formed[event.rank] = event.last_round
+    state.digests[event.rank] = event.digest
+    if any(rank not in state.formed for rank in mind.alive):
+        return []
+    first = mind.alive[0]
+    differing = [rank for rank in mind.alive if state.digests[rank] != state.digests[first]]
+    if differing:
+        names = ", ".join(mind.name(rank) for rank in differing)
+        reason = f"after the common start the weights of {names} differ from those of {mind.name(first)}"
+        return mind.end("failed", _EXIT_NOT_READY, reason)
+    state.activity = "training"
+    state.tally.begin(event.at)
+    return next_order(mind, event.at)
+
+
+def on_loss_before_start(mind: Mind, event: RankDied | RankFailed) -> list[Command]:
+    """A rank is gone before the first window: all or nothing, unless controller.join.min_ranks allows less."""
+    state = mind.state
+    cause = event.message if isinstance(event, RankFailed) else event.cause
+    if not state.membership.die(event.rank, f"{mind.name(event.rank)}: {cause}"):
+        return []
+    state.readies.pop(event.rank, None)
+    least = mind.job.cluster.controller.join.min_ranks
+    is_config = isinstance(event, RankFailed) and event.kind == "config"
+    if least is None or len(mind.alive) < least or is_config:
+        return mind.end("failed", _EXIT_CONFIG if is_config else _EXIT_NOT_READY, state.membership.first_cause)
+    mind.pace.remove(event.rank)
+    told = alert(
+        f"starting without {mind.name(event.rank)}: {cause}",
+        f"controller.join.min_ranks={least} allows a start with {len(mind.alive)} ranks",
+        event.rank,
+    )
+    return [told, *(form_first_group(mind) if state.activity == "forming" else _start_when_complete(mind))]

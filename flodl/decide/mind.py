@@ -1,0 +1,127 @@
+"""What the coordinator knows: the job, the roster, and plain state in small parts.
+
+Everything that changes lies in `State` or in `Pace`, so that snapshot and restore are one line each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from flodl.decide.callbacks import Callbacks
+from flodl.decide.ledger import Ledger
+from flodl.decide.membership import Membership
+from flodl.decide.messages import Alert, Command, End, RankReady, StopRequested
+from flodl.decide.pace import Pace
+from flodl.decide.roster import Place
+from flodl.decide.rounds import Order
+from flodl.decide.tally import Outcome, Tally
+from flodl.spec.job import JobSpec
+
+__all__ = ["Activity", "Mind", "State"]
+
+Activity = Literal["gathering", "forming", "training", "recovering", "repairing", "finishing", "over"]
+
+
+class State(msgspec.Struct, kw_only=True):
+    """All plain state. formed: rank -> newest round it holds, of the group that is being formed. digests: of the
+    common start. order: what the ranks run now. accepted: newest accepted round. failure: why the run must end as
+    failed once it has saved. bad_rounds: rounds in a row with a contribution that was not finite. epochs_ended: how
+    many were recorded. held_round: the round that a repair spreads."""
+
+    membership: Membership
+    ledger: Ledger
+    tally: Tally
+    callbacks: Callbacks
+    activity: Activity = "gathering"
+    generation: int = 0
+    readies: dict[int, RankReady] = {}
+    formed: dict[int, int] = {}
+    digests: dict[int, str] = {}
+    order: Order | None = None
+    accepted: int = 0
+    repairing_round: int = 0
+    stop: StopRequested | None = None
+    failure: str = ""
+    bad_rounds: int = 0
+    epochs_ended: list[int] = []
+
+
+class Mind:
+    """The one mutable thing that the coordinator's parts share."""
+
+    def __init__(self, job: JobSpec, places: Sequence[Place]) -> None:
+        self.job = job
+        self.places = tuple(places)
+        self.by_rank = {place.rank: place for place in places}
+        ranks = tuple(self.by_rank)
+        self.pace = Pace(job, ranks)
+        self.state = State(
+            membership=Membership(alive=list(ranks)),
+            ledger=Ledger(epoch_samples=0, num_epochs=job.trainer.num_epochs),
+            tally=Tally(),
+            callbacks=Callbacks(),
+        )
+
+    @property
+    def alive(self) -> tuple[int, ...]:
+        """Living ranks, sorted."""
+        return tuple(self.state.membership.alive)
+
+    @property
+    def is_solo(self) -> bool:
+        """One device in all: the same loop, the mode is ignored."""
+        return len(self.places) == 1
+
+    @property
+    def works_alone(self) -> bool:
+        """True where ranks run numbered rounds by themselves (grants) instead of waiting for `Average`."""
+        return self.is_solo or self.job.elche.is_sync or self.job.elche.averages == "gradients"
+
+    def name(self, rank: int) -> str:
+        """A rank as people know it."""
+        place = self.by_rank.get(rank)
+        return f"rank {rank} ({place.device} of {place.host})" if place else f"rank {rank}"
+
+    def batch_sizes(self) -> dict[int, int]:
+        """Samples per batch of the living ranks."""
+        return {rank: self.by_rank[rank].batch_size for rank in self.alive}
+
+    def outcome(self) -> Outcome:
+        """What `Tally.totals` wants to know."""
+        state = self.state
+        return Outcome(
+            epochs_done=len(state.epochs_ended),
+            samples_done=state.ledger.samples_done,
+            anchor=self.pace.elche.anchor,
+            phase=self.pace.elche.phase.label,
+            eval=dict(state.callbacks.results),
+            dead_ranks=state.membership.dead,
+        )
+
+    def end(
+        self,
+        status: Literal["done", "degraded", "stopped", "failed", "interrupted"],
+        exit_code: int,
+        reason: str,
+    ) -> list[Command]:
+        """The run is over."""
+        self.state.activity = "over"
+        totals = self.state.tally.totals(self.places, self.outcome())
+        return [End(status=status, exit_code=exit_code, totals=totals, reason=reason)]
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain, JSON-able state."""
+        return {"state": msgspec.to_builtins(self.state, str_keys=True), "pace": self.pace.snapshot()}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Take a snapshot of the same job over."""
+        self.state = msgspec.convert(snapshot["state"], State, str_keys=True)
+        self.pace.restore(snapshot["pace"])
+
+
+def alert(text: str, reason: str, rank: int | None = None) -> Alert:
+    """Something a person should know."""
+    return Alert(text=text, rank=rank, reason=reason)

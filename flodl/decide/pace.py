@@ -1,0 +1,101 @@
+"""One cycle per accepted round: readings -> ElChe's proposal -> guard's verdict -> meta's nudge -> commit -> quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flodl.decide.elche import ElChe
+from flodl.decide.guard import make_guard
+from flodl.decide.meta import MetaController
+from flodl.decide.quota import Quotas
+from flodl.decide.readings import Reading, usable
+from flodl.decide.rounds import Order
+from flodl.decide.verdict import NudgeDown
+from flodl.spec.job import JobSpec
+
+__all__ = ["GRANT_MS", "Pace"]
+
+GRANT_MS = 500.0  # what a grant is sized for
+MAX_GRANT_ROUNDS = 1000
+GRANT_GROWTH = 4  # a grant is at most this many times the one before it: the first timings are set-up time
+
+
+class Pace:
+    """ElChe, its guard and the meta-controller, and the length of grants."""
+
+    def __init__(self, job: JobSpec, ranks: tuple[int, ...]) -> None:
+        self._job = job
+        self.elche = ElChe(job.elche, ranks)
+        self._guard = make_guard(job.guard, job.elche)
+        self._meta = MetaController(job.meta)
+        self.grant_rounds = 1
+        self.nudged = False
+        self.reason = "no timing is known yet"
+
+    @property
+    def is_settled(self) -> bool:
+        """True when anchor and divergence have stopped moving."""
+        return self._meta.is_settled(self.elche.phase)
+
+    def observe(self, order: Order, alive: tuple[int, ...]) -> None:
+        """An order's last round is accepted: take its figures in and commit what follows from them."""
+        reports = order.reports
+        readings: dict[int, Reading] = {}
+        for rank in alive:
+            if rank in reports:
+                done = reports[rank]
+                reading = usable(done.timed_batches, done.timed_ms, final_window=order.final and not order.alone)
+                if reading is not None:
+                    readings[rank] = reading
+        batches = [done.batches for done in reports.values()]
+        divergence = order.divergence
+        proposal = self.elche.report(
+            readings,
+            sync_ms=max((order.exposed_ms(rank) for rank in alive), default=0.0),
+            compute_ms={rank: reports[rank].compute_ms for rank in alive if rank in reports},
+            round_ms=max((done.duration_ms for done in order.results.values()), default=0.0),
+        )
+        verdict = self._guard.observe(divergence, sum(batches), max(batches, default=0))
+        learning_rate = max((done.learning_rate for done in reports.values()), default=0.0)
+        nudge = self._meta.observe(self.elche.anchor, learning_rate, verdict, self.elche.cycle_phase, divergence)
+        self.reason = self.elche.commit(proposal, verdict, nudge=nudge)
+        self.nudged = nudge is not None or isinstance(verdict, NudgeDown)
+
+    def resize_grant(self, order: Order, wall_ms: float) -> None:
+        """Size the next grant from the one that took `wall_ms`."""
+        rounds = max(1, order.number - order.first + 1)
+        fitting = int(GRANT_MS * rounds / wall_ms) if wall_ms > 0.0 else self.grant_rounds * GRANT_GROWTH
+        self.grant_rounds = max(1, min(fitting, self.grant_rounds * GRANT_GROWTH, MAX_GRANT_ROUNDS))
+
+    def quotas(self, epoch_batches: int, slack_ms: Mapping[int, float]) -> Quotas:
+        """Batches per rank of the next window."""
+        return self.elche.quotas(epoch_batches, slack_ms)
+
+    def smoothed_ms(self, ranks: tuple[int, ...]) -> dict[int, float | None]:
+        """Milliseconds per batch of `ranks`, None where unknown."""
+        return {rank: self.elche.smoothed_ms(rank) for rank in ranks}
+
+    def remove(self, rank: int) -> None:
+        """A rank is gone."""
+        self.elche.remove(rank)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain state."""
+        return {
+            "elche": self.elche.snapshot(),
+            "guard": self._guard.snapshot(),
+            "meta": self._meta.snapshot(),
+            "grant_rounds": self.grant_rounds,
+            "nudged": self.nudged,
+            "reason": self.reason,
+        }
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Take a snapshot over."""
+        self.elche = ElChe.restore(self._job.elche, snapshot["elche"])
+        self._guard.restore(snapshot["guard"])
+        self._meta.restore(snapshot["meta"])
+        self.grant_rounds = snapshot["grant_rounds"]
+        self.nudged = snapshot["nudged"]
+        self.reason = snapshot["reason"]

@@ -1,0 +1,68 @@
+"""The present order: what the living ranks were told to run, what they have reported, and which results they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from flodl.decide.messages import AveragingDone, Round, WindowDone
+
+__all__ = ["Order"]
+
+
+class Order(msgspec.Struct, kw_only=True):
+    """One order to all ranks: a round, or (alone) a grant of several.
+
+    rounds: per rank, the dead of this order included. epochs: epoch of a rank's window. overshoot: batches that a rank
+    may run past its planned point. averaged_in: generation in which `Average` was last ordered, 0 before. cut: the
+    window was cut short. callback_rank: who evaluates first. at: when it was ordered.
+    """
+
+    number: int
+    epoch: int
+    final: bool
+    last: bool
+    alone: bool
+    at: float
+    rounds: dict[int, tuple[Round, ...]]
+    epochs: dict[int, int]
+    overshoot: dict[int, int]
+    averaged_in: int = 0
+    cut: bool = False
+    reports: dict[int, WindowDone] = {}
+    results: dict[int, AveragingDone] = {}
+
+    @property
+    def first(self) -> int:
+        """Number of the first round of the order (`number` is the last)."""
+        return next((listed[0].number for listed in self.rounds.values() if listed), self.number)
+
+    def planned(self, rank: int) -> int:
+        """Batches that `rank` was told to run."""
+        return sum(listed.batches for listed in self.rounds.get(rank, ()))
+
+    def missing_reports(self, alive: Iterable[int]) -> tuple[int, ...]:
+        """Living ranks that have not reported the end of their window."""
+        return tuple(rank for rank in alive if rank not in self.reports)
+
+    def missing_results(self, alive: Iterable[int]) -> tuple[int, ...]:
+        """Living ranks that do not hold the round's result yet."""
+        return tuple(rank for rank in alive if rank not in self.results)
+
+    @property
+    def divergence(self) -> float:
+        """The largest divergence that a rank which took part saw."""
+        seen = [done.divergence for done in (*self.results.values(), *self.reports.values())]
+        return max(seen, default=0.0)
+
+    def exposed_ms(self, rank: int) -> float:
+        """Averaging time that `rank`'s training waited for in this order."""
+        return sum(part[rank].exposed_ms for part in (self.reports, self.results) if rank in part)
+
+    @property
+    def nonfinite(self) -> dict[int, str]:
+        """Ranks whose contribution was left out, with their first parameter that was not finite."""
+        found = {rank: done.nonfinite for part in (self.reports, self.results) for rank, done in part.items()}
+        found |= {rank: done.nonfinite for rank, done in self.reports.items() if done.nonfinite}
+        return {rank: name for rank, name in sorted(found.items()) if name}

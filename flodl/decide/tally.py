@@ -1,0 +1,210 @@
+"""The tally: what accepted rounds add up to, per rank, per epoch and for the run. Figures count at acceptance only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from flodl.decide.messages import WindowDone
+from flodl.decide.roster import Place
+from flodl.decide.rounds import Order
+from flodl.decide.totals import EpochMetrics, RankEpoch, RankTotals, RunTotals
+
+__all__ = ["EpochSums", "Outcome", "RankSums", "Tally"]
+
+_RATE_MEMORY = 0.8  # weight of the past in the shown samples/s
+
+
+class RankSums(msgspec.Struct, kw_only=True):
+    """What one rank did."""
+
+    batches: int = 0
+    samples: int = 0
+    compute_ms: float = 0.0
+    data_wait_ms: float = 0.0
+    averaging_ms: float = 0.0
+    idle_ms: float = 0.0
+    loss_sum: float = 0.0
+    peak_memory_bytes: int = 0
+
+    def add(self, done: WindowDone, averaging_ms: float) -> None:
+        """One window more."""
+        self.batches += done.batches
+        self.samples += done.samples
+        self.compute_ms += done.compute_ms
+        self.data_wait_ms += done.data_wait_ms
+        self.averaging_ms += averaging_ms
+        self.idle_ms += done.idle_ms
+        self.loss_sum += done.loss_sum
+        self.peak_memory_bytes = max(self.peak_memory_bytes, done.peak_memory_bytes)
+
+
+class EpochSums(msgspec.Struct, kw_only=True):
+    """One epoch so far."""
+
+    ranks: dict[int, RankSums] = {}
+    scalars: dict[str, float] = {}
+    rounds: int = 0
+    divergence: float = 0.0
+    learning_rate: float = 0.0
+
+    @property
+    def samples(self) -> int:
+        """Samples of all ranks."""
+        return sum(sums.samples for sums in self.ranks.values())
+
+    @property
+    def loss(self) -> float:
+        """Mean loss per sample."""
+        return sum(sums.loss_sum for sums in self.ranks.values()) / max(1, self.samples)
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What the mind knows beside the tally when it sums a run up."""
+
+    epochs_done: int
+    samples_done: int
+    anchor: int
+    phase: str
+    eval: dict[str, float]
+    dead_ranks: tuple[int, ...]
+
+
+class Tally(msgspec.Struct, kw_only=True):
+    """All sums. started, accepted: first window's start and newest acceptance, seconds of the controller's clock.
+    paused_seconds: what evaluation and saves took out of the time between."""
+
+    started: float = 0.0
+    accepted: float = 0.0
+    paused_seconds: float = 0.0
+    epoch_began: float = 0.0
+    rounds: int = 0
+    exposed_ms: float = 0.0
+    divergence: float = 0.0
+    train_loss: float | None = None
+    rate: float = 0.0
+    shares: dict[int, float] = {}
+    epochs: dict[int, EpochSums] = {}
+    ranks: dict[int, RankSums] = {}
+
+    def begin(self, at: float) -> None:
+        """The first window starts."""
+        self.started = self.accepted = at
+
+    @property
+    def wall_seconds(self) -> float:
+        """First window's start to the newest acceptance, less evaluation and saves."""
+        return max(0.0, self.accepted - self.started - self.paused_seconds)
+
+    def accept(self, order: Order, at: float, paused_seconds: float) -> None:
+        """The order's last round is accepted."""
+        before = self.wall_seconds
+        self.accepted = at
+        self.paused_seconds += paused_seconds
+        self.rounds += order.number - order.first + 1
+        self.divergence = order.divergence
+        self.exposed_ms += max((order.exposed_ms(rank) for rank in order.reports), default=0.0)
+        for rank, done in sorted(order.reports.items()):
+            epoch = self.epochs.setdefault(order.epochs.get(rank, order.epoch), EpochSums())
+            for sums in (epoch.ranks.setdefault(rank, RankSums()), self.ranks.setdefault(rank, RankSums())):
+                sums.add(done, order.exposed_ms(rank))
+            for name, value in done.scalars.items():
+                epoch.scalars[name] = epoch.scalars.get(name, 0.0) + value
+            if done.batches:
+                epoch.learning_rate = done.learning_rate
+        epoch = self.epochs.setdefault(order.epoch, EpochSums())
+        epoch.rounds += order.number - order.first + 1
+        epoch.divergence = order.divergence
+        self._show(order, self.wall_seconds - before)
+
+    def _show(self, order: Order, seconds: float) -> None:
+        """What the terminal shows of this order: rate, loss, shares."""
+        samples = sum(done.samples for done in order.reports.values())
+        if not samples:
+            return
+        self.train_loss = sum(done.loss_sum for done in order.reports.values()) / samples
+        self.shares = {rank: done.samples / samples for rank, done in sorted(order.reports.items())}
+        if seconds > 0.0:
+            now = samples / seconds
+            self.rate = now if not self.rate else _RATE_MEMORY * self.rate + (1.0 - _RATE_MEMORY) * now
+
+    def close_epoch(self, number: int, *, samples: int, anchor: int, phase: str) -> EpochMetrics:
+        """An epoch's last sample is done: its figures, which are forgotten here. Its evaluation is still to come."""
+        sums = self.epochs.pop(number, EpochSums())
+        wall = self.wall_seconds - self.epoch_began
+        self.epoch_began = self.wall_seconds
+        if sums.samples:
+            self.train_loss = sums.loss
+        batches = max(1, sum(rank.batches for rank in sums.ranks.values()))
+        return EpochMetrics(
+            epoch=number,
+            loss=sums.loss,
+            wall_seconds=wall,
+            samples=samples,
+            samples_per_second=_rate(samples, wall),
+            scalars={name: value / max(1, sums.samples) for name, value in sorted(sums.scalars.items())},
+            eval={},
+            rounds=sums.rounds,
+            anchor=anchor,
+            phase=phase,
+            divergence=sums.divergence,
+            learning_rate=sums.learning_rate,
+            ranks=tuple(_rank_epoch(rank, part, wall, batches) for rank, part in sorted(sums.ranks.items())),
+        )
+
+    def totals(self, places: Sequence[Place], outcome: Outcome) -> RunTotals:
+        """The whole run."""
+        rate = _rate(outcome.samples_done, self.wall_seconds)
+        ideal = sum(_rate(sums.samples, sums.compute_ms / 1000.0) for sums in self.ranks.values())
+        return RunTotals(
+            epochs_done=outcome.epochs_done,
+            samples_done=outcome.samples_done,
+            rounds=self.rounds,
+            wall_seconds=self.wall_seconds,
+            samples_per_second=rate,
+            ideal_samples_per_second=ideal,
+            utilisation=rate / ideal if ideal > 0.0 else 0.0,
+            anchor=outcome.anchor,
+            phase=outcome.phase,
+            averaging_seconds_exposed=self.exposed_ms / 1000.0,
+            divergence_last=self.divergence,
+            train_loss=self.train_loss,
+            eval=outcome.eval,
+            dead_ranks=outcome.dead_ranks,
+            ranks=tuple(_rank_totals(place, self.ranks) for place in places),
+        )
+
+
+def _rate(samples: int, seconds: float) -> float:
+    return samples / seconds if seconds > 0.0 else 0.0
+
+
+def _rank_epoch(rank: int, sums: RankSums, wall_seconds: float, batches: int) -> RankEpoch:
+    return RankEpoch(
+        rank=rank,
+        batches=sums.batches,
+        samples=sums.samples,
+        samples_per_second=_rate(sums.samples, wall_seconds),
+        batch_share=sums.batches / batches,
+        compute_ms=sums.compute_ms,
+        data_wait_ms=sums.data_wait_ms,
+        averaging_ms=sums.averaging_ms,
+        idle_ms=sums.idle_ms,
+    )
+
+
+def _rank_totals(place: Place, ranks: Mapping[int, RankSums]) -> RankTotals:
+    sums = ranks.get(place.rank, RankSums())
+    return RankTotals(
+        rank=place.rank,
+        host=place.host,
+        device=place.device,
+        batches=sums.batches,
+        samples=sums.samples,
+        compute_seconds=sums.compute_ms / 1000.0,
+        data_wait_seconds=sums.data_wait_ms / 1000.0,
+        averaging_seconds=sums.averaging_ms / 1000.0,
+        idle_seconds=sums.idle_ms / 1000.0,
+        peak_memory_bytes=sums.peak_memory_bytes,
+    )
