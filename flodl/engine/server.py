@@ -23,7 +23,7 @@ from flodl.engine import protocol
 from flodl.engine.keys import KeyPair, RunKeys
 from flodl.engine.keyvalue import KeyValue, Reply
 from flodl.engine.port_holder import holder_of
-from flodl.engine.protocol import Answer, Ask, Beat, Down, Hello, RankCommand, RankEvent, Welcome
+from flodl.engine.protocol import Ask, Beat, Down, Hello, RankCommand, RankEvent, Welcome
 from flodl.engine.receiving import Receiving, UploadSink
 from flodl.engine.wire import Frames, SharedSocket
 from flodl.errors import NotReady

@@ -31,7 +31,7 @@ class LinkStore(dist.Store):
         self._prefix = prefix
         self._timeout = timeout
 
-    def set(self, key: str, value: str | bytes) -> None:  # noqa: A003
+    def set(self, key: str, value: str | bytes) -> None:
         self._ask("set", (key,), value=_bytes(value))
 
     def get(self, key: str) -> bytes:

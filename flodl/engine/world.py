@@ -1,0 +1,215 @@
+"""The live World: ranks are processes, reached over the link and watched by their agents.
+
+Events are stamped with this process's monotonic clock as they are handed to the coordinator. A rank that ends before
+its goodbye has died, whatever its exit code; a goodbye is never counted as a death. What agents and ranks write is
+passed on line by line; the last twenty lines of each rank are kept.
+"""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from flodl.decide.messages import (
+    Average,
+    Command,
+    Cut,
+    Event,
+    Finish,
+    FormGroup,
+    Goodbye,
+    RankDied,
+    RankReady,
+    RunWindow,
+    StopRequested,
+)
+from flodl.decide.roster import Place
+from flodl.engine.keys import RunKeys
+from flodl.engine.receiving import UploadSink
+from flodl.engine.server import Endpoints, LinkServer
+from flodl.errors import FlodlError, Interrupted, NotReady
+from flodl.ports import FanOut, HostLaunch, HostNotice
+
+__all__ = ["LiveWorld"]
+
+KEPT_LINES = 20
+POLL_SECONDS = 0.5
+GRACE_SECONDS = 10.0
+
+OnLine = Callable[[int, str, str], None]  # rank (-1: the host's own), host label, text
+
+
+class LiveWorld:
+    """Made by `open`; `launch` starts the ranks in the background."""
+
+    def __init__(self, places: Sequence[Place], fan_out: FanOut, on_line: OnLine) -> None:
+        self._places = {place.rank: place for place in places}
+        self._fan_out = fan_out
+        self._on_line = on_line
+        self._news: queue.SimpleQueue[Event | FlodlError] = queue.SimpleQueue()
+        self._lines: dict[int, deque[str]] = {rank: deque(maxlen=KEPT_LINES) for rank in (-1, *self._places)}
+        self._ready: set[int] = set()
+        self._left: set[int] = set()  # said goodbye, or were reported dead
+        self._generation = 0
+        self._ready_by: float | None = None
+        self._join_seconds = 0.0
+        self._hurried = False
+        self._closed = False
+        self._server: LinkServer | None = None
+        self._threads: list[threading.Thread] = []
+
+    @classmethod
+    def open(
+        cls,
+        places: Sequence[Place],
+        fan_out: FanOut,
+        *,
+        listen: tuple[str, int],
+        run_id: str,
+        keys: RunKeys,
+        open_upload: Callable[[int, str], UploadSink],
+        on_line: OnLine = lambda rank, host, text: None,
+    ) -> LiveWorld:
+        """Listen on (address, port) for these ranks. Raises NotReady. on_line and open_upload run in other threads."""
+        world = cls(places, fan_out, on_line)
+        world._server = LinkServer.bind(
+            *listen, run_id=run_id, keys=keys, on_event=world._news.put, open_upload=open_upload
+        )
+        return world
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """Where ranks dial."""
+        return self.server.endpoints
+
+    @property
+    def server(self) -> LinkServer:
+        """The controller's side of the link."""
+        assert self._server is not None
+        return self._server
+
+    def launch(self, hosts: Sequence[HostLaunch], *, join_seconds: float) -> None:
+        """Start agents and ranks; returns at once. A failure, and ranks not ready in time, raise from `next_event`."""
+        self._join_seconds = join_seconds
+        self._ready_by = time.monotonic() + join_seconds
+        for work in (lambda: self._start(hosts), self._watch):
+            thread = threading.Thread(target=work, name="flodl-world", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    # ---------------------------------------------------------------------------------------------- World's port
+
+    def next_event(self, timeout_seconds: float) -> Event | None:
+        """The next event, stamped; None when none came in time.
+
+        Raises NotReady where the start failed, Interrupted after `hurry`.
+        """
+        limit = timeout_seconds
+        if self._ready_by is not None:
+            limit = min(limit, max(0.0, self._ready_by - time.monotonic()))
+        try:
+            news = self._news.get(timeout=limit)
+        except queue.Empty:
+            self._check_ready()
+            return None
+        if isinstance(news, FlodlError):
+            raise news
+        if isinstance(news, RankReady):
+            self._ready.add(news.rank)
+            if self._ready >= self._places.keys():
+                self._ready_by = None
+        elif isinstance(news, Goodbye):
+            self._left.add(news.rank)
+        elif isinstance(news, RankDied):
+            if news.rank in self._left:  # a goodbye came first, or this death was told already
+                return self.next_event(0.0)
+            self._left.add(news.rank)
+        return msgspec.structs.replace(news, at=time.monotonic())
+
+    def execute(self, command: Command) -> None:
+        """Send an order to its ranks. Orders to nobody (Alert, EpochEnded, End) are the listeners'."""
+        if isinstance(command, FormGroup):
+            for old in range(self._generation, command.generation):
+                self.server.forget_generation(old)
+            self._generation = command.generation
+        if isinstance(command, FormGroup | RunWindow | Average | Cut | Finish):
+            for rank in command.to:
+                self.server.send(rank, command)
+
+    def close(self) -> None:
+        """End everything that this world started: TERM, KILL after ten seconds; after `hurry` KILL at once."""
+        if self._closed:
+            return
+        self._closed = True
+        self._fan_out.close(0.0 if self._hurried else GRACE_SECONDS)
+        for thread in self._threads:
+            thread.join(POLL_SECONDS * 4)
+        self.server.close()
+
+    # -------------------------------------------------------------------------------------------- from elsewhere
+
+    def request_stop(self, reason: str) -> None:
+        """Ask for an orderly end. Safe in a signal handler and in any thread."""
+        self._news.put(StopRequested(at=0.0, reason=reason))
+
+    def hurry(self, reason: str) -> None:
+        """End now: the next `next_event` raises Interrupted, and `close` gives no grace. Safe in a signal handler."""
+        self._hurried = True
+        self._news.put(Interrupted(reason, exit_code=130))
+
+    def last_lines(self, rank: int) -> tuple[str, ...]:
+        """The last lines that a rank (-1: agents and warm processes) wrote."""
+        return tuple(self._lines[rank])
+
+    # ------------------------------------------------------------------------------------------------- threads
+
+    def _start(self, hosts: Sequence[HostLaunch]) -> None:
+        try:
+            self._fan_out.start(hosts)
+        except FlodlError as error:
+            self._news.put(error)
+
+    def _watch(self) -> None:
+        while not self._closed:
+            for notice in self._fan_out.poll(POLL_SECONDS):
+                self._note(notice)
+
+    def _note(self, notice: HostNotice) -> None:
+        if notice.kind == "line":
+            self._lines[notice.rank].append(notice.text)
+            self._on_line(notice.rank, notice.host, notice.text)
+        elif notice.kind == "exit":
+            self._mourn(notice.rank, _ending(notice.code))
+        elif notice.kind == "gone":
+            for rank, place in self._places.items():
+                if place.host == notice.host:
+                    self._mourn(rank, f"its host is lost: {notice.text}")
+
+    def _mourn(self, rank: int, how: str) -> None:
+        place = self._places[rank]
+        self._news.put(RankDied(at=0.0, rank=rank, cause=f"rank {rank} ({place.host} {place.device}) {how}"))
+
+    def _check_ready(self) -> None:
+        if self._ready_by is None or time.monotonic() < self._ready_by:
+            return
+        missing = [self._places[rank] for rank in sorted(self._places.keys() - self._ready)]
+        names = ", ".join(f"rank {place.rank} ({place.host} {place.device})" for place in missing)
+        raise NotReady(
+            f"not ready within cluster.controller.join.timeout_seconds={self._join_seconds:g}: {names}"
+            + "".join(f"\n  | {line}" for place in missing[:1] for line in self.last_lines(place.rank))
+        )
+
+
+def _ending(code: int) -> str:
+    if code < 0:
+        try:
+            return f"was ended by {signal.Signals(-code).name}"
+        except ValueError:
+            return f"was ended by signal {-code}"
+    return f"ended with exit code {code} and no goodbye"
