@@ -23,20 +23,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FlodlError as error:
         if os.environ.get("HYDRA_FULL_ERROR") == "1":
             traceback.print_exc()
-        print(_told(error), file=sys.stderr)
+        _say(_told(error))
         return error.exit_code
     except KeyboardInterrupt:
-        print("flodl: interrupted", file=sys.stderr)
+        _say("flodl: interrupted")
         return 130
     except BrokenPipeError:  # `flodl --help | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception:  # noqa: BLE001 - the last door
         traceback.print_exc()
-        print("flodl: this is a bug in flodl, not in your configuration; please report it with the lines above",
-              file=sys.stderr)  # fmt: skip
+        _say("flodl: this is a bug in flodl, not in your configuration; please report it with the lines above")
         return BUG
     return 0
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
 
 
 def _told(error: FlodlError) -> str:

@@ -27,7 +27,7 @@ from flodl.explain import explain
 from flodl.spec.checks import ineffective
 from flodl.spec.codec import load_spec
 from flodl.spec.job import JobSpec
-from flodl.tasks import TASKS, Task, plan
+from flodl.tasks import TASKS, show_plan
 
 __all__ = ["run"]
 
@@ -107,7 +107,7 @@ def _perform(config: DictConfig, arguments: Sequence[str]) -> None:
     check_trust(job, typed, Path.cwd())
     for warning in ineffective(job):
         _warn(str(warning))
-    perform: Callable[[JobSpec, Path], None] = plan if job.launch.dry_run else task.perform
+    perform: Callable[[JobSpec, Path], None] = show_plan if job.launch.dry_run else task.perform
     perform(job, Path(HydraConfig.get().runtime.output_dir))
 
 
@@ -156,7 +156,7 @@ def _listed(failed: Sequence[_Arm], total: int) -> str:
 
 
 def _warn(text: str) -> None:
-    print(f"warning: {text}", file=sys.stderr)
+    sys.stderr.write(f"warning: {text}\n")
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
 from hydra.experimental.callback import Callback
 from hydra.plugins.search_path_plugin import SearchPathPlugin
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.resolvers import oc
 
 from flodl.spec.environment import looks_secret
@@ -81,10 +81,16 @@ class RunFolder(Callback):
     """Creates the folder of a run or a sweep exclusively; a name that is taken gets another random tag.
 
     A folder that the user named (hydra.run.dir=...) may exist: whether it holds a run is asked later, by the record.
+    A dry run and virtual time leave no folder at all.
     """
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
-        _claim(config.hydra.run)
+        if config.launch.get("dry_run") is True or config.task == "simulate":
+            with read_write(config), open_dict(config):
+                config.hydra.run.dir = config.hydra.runtime.cwd
+                config.hydra.output_subdir = None
+        else:
+            _claim(config.hydra.run)
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         _claim(config.hydra.sweep)

@@ -5,13 +5,21 @@ What a task needs is imported when it is done: a dry run loads no torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from flodl.errors import ConfigError, FlodlError, Interrupted, NotReady, Problem, RunFailed, RunLost
+from flodl.plan import gpus_of, plan_lines, uncounted
+from flodl.probe.here import is_here
 from flodl.spec.job import JobSpec
 
-__all__ = ["TASKS", "Task", "plan"]
+if TYPE_CHECKING:
+    from flodl.decide.messages import End
+
+__all__ = ["TASKS", "Task", "failure", "show_plan", "unbuilt"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +32,76 @@ class Task:
     from_spec: bool = False
 
 
-def plan(job: JobSpec, folder: Path) -> None:
-    print(job)
+def show_plan(job: JobSpec, folder: Path) -> None:
+    """launch.dry_run=true: print what would be started."""
+    lines = [*plan_lines(job), *(f"not yet     {problem}" for problem in unbuilt(job))]
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
-TASKS = {"train": Task(perform=plan), "simulate": Task(perform=plan), "rerun": Task(perform=plan, arguments=("spec",), from_spec=True)}
+def train(job: JobSpec, folder: Path) -> None:
+    """Train here and now. Raises what became of the run, unless it ended well."""
+    problems = list(unbuilt(job))
+    if problems:
+        raise ConfigError(problems)
+    from flodl import trainer
+    from flodl.record.folder import RunFolder
+
+    end = trainer.run(job, RunFolder.adopt(folder))
+    error = failure(end)
+    if error is not None:
+        raise error
+
+
+def simulate(job: JobSpec, folder: Path) -> None:
+    """The same job in virtual time; prints what each epoch would be like."""
+    from flodl.decide.roster import roster
+    from flodl.forecast import print_forecast
+    from flodl.sim.simulate import simulate as run_virtually
+
+    unknown = uncounted(job)
+    for host in unknown:
+        sys.stderr.write(f"warning: {host.host}: nobody is asked how many GPUs it has; taken as one\n")
+    places = roster(job, gpus_of(job) | {host.host: 1 for host in unknown})
+    print_forecast(job, places, *run_virtually(job, places))
+
+
+def failure(end: End) -> FlodlError | None:
+    """The error that an ended run means; None where it ended well."""
+    kinds: dict[int, type[FlodlError]] = {2: ConfigError, 3: NotReady, 4: RunFailed, 5: RunLost}
+    if end.exit_code == 0:
+        return None
+    if end.status == "interrupted":
+        return Interrupted(end.reason, exit_code=end.exit_code)
+    return kinds.get(end.exit_code, RunFailed)(end.reason)
+
+
+def unbuilt(job: JobSpec) -> Iterator[Problem]:
+    """What a cluster file may say and this version cannot do yet: refused in words, never passed over."""
+    later = "comes with a later version of flodl"
+    for i, host in enumerate(job.cluster.workers):
+        key = f"cluster.workers[{i}]"
+        if not is_here(host):
+            yield Problem(key=f"{key}.host", value=host.host, constraint=f"is another machine, and SSH {later}",
+                          remedy="use cluster=local or rehearsal; task=simulate does without the hosts")  # fmt: skip
+        if host.docker is not None:
+            yield Problem(key=f"{key}.docker", value=host.docker, constraint=later, remedy="leave it out")
+        for name in ("micro_batch", "precision", "compile", "num_workers"):
+            value = getattr(host.overrides, name)
+            if value is not None:
+                yield Problem(key=f"{key}.overrides.{name}", value=str(value), constraint=later, remedy="leave it out")
+    for name in ("code", "data"):
+        if getattr(job.cluster.deploy, name) != "none":
+            yield Problem(key=f"cluster.deploy.{name}", value="rsync", constraint=later, remedy="copy it yourself")
+    if job.cluster.controller.join.min_ranks is not None:
+        yield Problem(key="cluster.controller.join.min_ranks", value=str(job.cluster.controller.join.min_ranks),
+                      constraint=f"a start without all ranks {later}", remedy="leave it null")  # fmt: skip
+    if job.membership.max_failure is not None:
+        yield Problem(key="membership.max_failure", value=str(job.membership.max_failure), remedy="leave it null",
+                      constraint=f"the first dead rank ends a run; going on without it {later}")  # fmt: skip
+
+
+TASKS = {
+    "rerun": Task(perform=train, arguments=("spec",), from_spec=True),
+    "simulate": Task(perform=simulate),
+    "train": Task(perform=train),
+}

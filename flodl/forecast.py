@@ -1,0 +1,48 @@
+"""What virtual time says of a job, as a table for people: task=simulate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from flodl.decide.messages import End
+from flodl.decide.roster import Place
+from flodl.decide.totals import EpochMetrics
+from flodl.report.rig import rig_line
+from flodl.spec.job import JobSpec
+
+__all__ = ["epoch_table", "print_forecast"]
+
+
+def print_forecast(job: JobSpec, places: Sequence[Place], end: End, epochs: Sequence[EpochMetrics]) -> None:
+    """The rig, one row per epoch, and what became of the run, on standard output."""
+    console = Console(highlight=False, markup=False)
+    console.print(rig_line(job, places))
+    console.print(epoch_table(places, epochs))
+    totals = end.totals
+    console.print(
+        f"{end.status}: {totals.samples_done} samples in {totals.wall_seconds:.1f} virtual seconds, "
+        f"{totals.rounds} rounds, {totals.samples_per_second:.0f} samples/s of {totals.ideal_samples_per_second:.0f} "
+        f"possible (utilisation {totals.utilisation:.2f}), anchor {totals.anchor} ({totals.phase})"
+    )
+
+
+def epoch_table(places: Sequence[Place], epochs: Sequence[EpochMetrics]) -> Table:
+    """One row per epoch; shares are each rank's part of the epoch's batches."""
+    table = Table("epoch", "seconds", "samples/s", "rounds", "anchor", "phase", "divergence", "batches of each rank",
+                  title="virtual time: no process, no data", title_justify="left")  # fmt: skip
+    for epoch in epochs:
+        shares = {figures.rank: figures.batch_share for figures in epoch.ranks}
+        table.add_row(
+            str(epoch.epoch),
+            f"{epoch.wall_seconds:.1f}",
+            f"{epoch.samples_per_second:.0f}",
+            str(epoch.rounds),
+            str(epoch.anchor),
+            epoch.phase,
+            f"{epoch.divergence:.3f}",
+            "  ".join(f"{shares.get(place.rank, 0.0):.0%}" for place in places),
+        )
+    return table
