@@ -36,6 +36,11 @@ class StatusFile:
         """Whether the file is two seconds old. Cheap: ask before the view is made."""
         return self._clock() >= self._due
 
+    def keep(self, view: Callable[[], object]) -> None:
+        """Rewrite the file if it is due; to be called often. view is only asked for then."""
+        if self.due():
+            self.write(view())
+
     def write(self, view: object, *, state: str = "running") -> None:
         """Rewrite the file, due or not. view: a plain struct or dataclass."""
         self._due = self._clock() + INTERVAL_SECONDS

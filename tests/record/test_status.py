@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from flodl.record.status import StatusFile
 from tests.record.figures import epoch
@@ -30,3 +31,12 @@ def test_it_says_whose_it_is_and_how_the_run_ended(runs: Path) -> None:
     assert (found["schema"], found["run_id"], found["pid"], found["state"]) == (1, "r", os.getpid(), "done")
     assert found["view"]["epoch"] == 3
     assert found["updated"].endswith("Z")
+
+
+def test_keeping_it_asks_for_the_view_only_when_it_is_due(runs: Path) -> None:
+    now, asked = [100.0], list[float]()
+    status = StatusFile(runs / "status", "r", clock=lambda: now[0])
+    for _ in range(5):
+        status.keep(lambda: asked.append(now[0]))
+        now[0] += 0.8
+    assert asked == [100.0, pytest.approx(102.4)]

@@ -1,0 +1,105 @@
+"""What a person should hear of an event and its commands, as lines; the everyday (windows, averagings) is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from flodl.decide.messages import (
+    Alert,
+    Command,
+    Cut,
+    EpochEnded,
+    Event,
+    FormGroup,
+    Goodbye,
+    RankDied,
+    RankFailed,
+    StopRequested,
+    WindowDone,
+)
+from flodl.decide.totals import EpochMetrics
+from flodl.decide.view import View
+
+__all__ = ["News", "epoch_line", "news", "shares_line"]
+
+SHOWN_RANKS = 8
+
+
+class News(msgspec.Struct, frozen=True, kw_only=True):
+    """One line. kind: how it is coloured."""
+
+    kind: Literal["said", "quiet", "warning", "bad"]
+    text: str
+
+
+def news(event: Event, commands: Sequence[Command], view: View) -> list[News]:
+    """The lines for one event, in order: what happened, then what was decided."""
+    lines = list(_of_event(event))
+    for command in commands:
+        lines += _of_command(command, view)
+    return lines
+
+
+def epoch_line(metrics: EpochMetrics, num_epochs: int) -> str:
+    """One finished epoch. People count epochs from 1, files from 0."""
+    width = len(str(num_epochs))
+    parts = [
+        f"epoch {metrics.epoch + 1:>{width}}/{num_epochs}",
+        f"loss {metrics.loss:.4f}",
+        f"{metrics.samples_per_second:,.0f} samples/s",
+        f"anchor {metrics.anchor} {metrics.phase}",
+    ]
+    if len(metrics.ranks) > 1:
+        parts.append(f"shares {shares_line({r.rank: r.batch_share for r in metrics.ranks})}")
+    return "  ".join([*parts, *_values(metrics.eval)])
+
+
+def shares_line(shares: Mapping[int, float]) -> str:
+    """``r0 71%  r1 29%``; of many ranks the first 8 and the range of the others."""
+    shown = list(shares.items())[:SHOWN_RANKS]
+    text = " ".join(f"r{rank} {share:.0%}" for rank, share in shown)
+    others = [share for rank, share in shares.items() if rank not in dict(shown)]
+    return text + (f" and {len(others)} more, {min(others):.1%} to {max(others):.1%}" if others else "")
+
+
+def _of_event(event: Event) -> Iterator[News]:
+    match event:
+        case RankDied():
+            yield News(kind="bad", text=f"rank {event.rank} died: {event.cause}")
+        case RankFailed():
+            yield News(kind="bad", text=f"rank {event.rank} failed: {event.message}")
+            if event.trace:
+                yield News(kind="quiet", text=event.trace)
+        case StopRequested():
+            yield News(kind="warning", text=f"stopping at the next round: {event.reason}")
+        case WindowDone() | Goodbye():
+            for result in event.callbacks:
+                if not result.ok:
+                    yield News(kind="warning", text=f"rank {event.rank}: {result.name} failed: {result.error}")
+                elif result.values and result.name == "eval":
+                    where = f"epoch {result.epoch + 1}" if result.epoch >= 0 else "at the end"
+                    yield News(kind="said", text=f"{where}: " + "  ".join(_values(result.values)))
+        case _:
+            pass
+
+
+def _of_command(command: Command, view: View) -> Iterator[News]:
+    match command:
+        case EpochEnded():
+            yield News(kind="said", text=epoch_line(command.metrics, view.num_epochs))
+        case Alert():
+            yield News(kind="warning", text=command.text)
+        case FormGroup() if command.generation > 1:
+            members = ", ".join(str(rank) for rank in command.ranks)
+            yield News(kind="warning", text=f"going on with ranks {members}: {command.reason}")
+        case Cut():
+            yield News(kind="quiet", text=command.reason)
+        case _:
+            pass
+
+
+def _values(values: Mapping[str, float]) -> list[str]:
+    return [f"{'eval ' if name == 'loss' else ''}{name} {value:.4g}" for name, value in sorted(values.items())]

@@ -1,0 +1,56 @@
+"""The rig in one line: what will train, how it is averaged, and on how much."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+from flodl.decide.roster import Place
+from flodl.spec.job import JobSpec
+
+__all__ = ["hosts_of", "rig_line"]
+
+SEPARATOR = " · "
+
+
+def rig_line(job: JobSpec, roster: Sequence[Place], threads: Mapping[str, int] | None = None) -> str:
+    """One line for people. job: with its mode resolved. threads: host -> torch threads of each of its ranks."""
+    count = len(roster)
+    hosts = hosts_of(roster)
+    parts = [f"{_count(count, 'rank')} on {', '.join(_host(host, roster) for host in hosts)}"]
+    if count > 1:
+        parts += [job.elche.mode, f"averages {job.elche.averages}"]
+    else:
+        parts.append("solo, nothing to average")
+    parts.append(f"batch {_batches(roster)}")
+    limit = job.trainer.limit_batches
+    short = f" of {_count(limit, 'batch', 'batches')}" if limit else ""
+    parts.append(_count(job.trainer.num_epochs, "epoch") + short)
+    if threads:
+        few, many = min(threads.values()), max(threads.values())
+        parts.append(f"{f'{few} to ' if few < many else ''}{_count(many, 'thread')} a rank")
+    return SEPARATOR.join(parts)
+
+
+def hosts_of(roster: Sequence[Place]) -> tuple[str, ...]:
+    """Labels of the hosts in rank order, each once."""
+    return tuple(dict.fromkeys(place.host for place in roster))
+
+
+def _host(host: str, roster: Sequence[Place]) -> str:
+    """One host and its devices: ``node-a (cuda:0, cuda:1)``, ``localhost (cpu, cpu at 0.4)``, ``big (4 x cpu)``."""
+    devices = [
+        place.device + (f" at {place.speed:g}" if place.speed != 1.0 else "") for place in roster if place.host == host
+    ]
+    runs = [(name, len(list(same))) for name, same in groupby(devices)]
+    return f"{host} ({', '.join(f'{n} x {name}' if n > 2 else ', '.join([name] * n) for name, n in runs)})"
+
+
+def _batches(roster: Sequence[Place]) -> str:
+    """The batch size, or one per rank where they differ."""
+    sizes = [place.batch_size for place in roster]
+    return str(sizes[0]) if len(set(sizes)) == 1 else "/".join(str(size) for size in sizes)
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
