@@ -147,6 +147,12 @@ class RunFolder:
         self.checkpoints_path.mkdir(exist_ok=True)
         return AtomicFile(self.weights_path)
 
+    def open_upload(self, rank: int, name: str) -> AtomicFile:
+        """Where a rank's upload of that name goes. FlodlError for a name that no file of a run has."""
+        if name != self.weights_path.name:
+            raise FlodlError(f"rank {rank} offers {name!r}; a run takes {self.weights_path.name}")
+        return self.weights()
+
     def write_result(self, result: Result) -> None:
         """What became of the run. The last file of a run to appear."""
         write_result(self.result_path, result)

@@ -1,4 +1,4 @@
-"""Public names are listed and sorted; file names of a run are spelled in one place; no room is a drawer."""
+"""Public names are listed (ruff sorts them); file names of a run are spelled in one place; no room is a drawer."""
 
 from __future__ import annotations
 
@@ -34,11 +34,10 @@ def short(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", [p for p in MODULES if p.name not in {"__init__.py", "__main__.py"}], ids=short)
-def test_every_public_class_and_function_is_listed_and_the_list_is_sorted(path: Path) -> None:
+def test_every_public_class_and_function_is_listed(path: Path) -> None:
     tree = ast.parse(path.read_text())
     listed = dunder_all(tree)
     assert listed is not None, f"{short(path)} has no __all__"
-    assert listed == sorted(listed), f"{short(path)}: __all__ is not sorted"
     assert public_names(tree) <= set(listed), f"{short(path)}: public, but not in __all__"
 
 

@@ -102,6 +102,16 @@ def test_weights_appear_whole_and_are_listed(runs: Path) -> None:
     assert folder.checkpoints == ("checkpoints/weights.safetensors",)
 
 
+@pytest.mark.parametrize("name", ["../spec.json", "/etc/passwd", "spec.json", ""])
+def test_a_rank_uploads_only_what_a_run_takes(runs: Path, name: str) -> None:
+    folder = RunFolder.adopt(runs)
+    with pytest.raises(FlodlError, match=r"weights\.safetensors"):
+        folder.open_upload(1, name)
+    with folder.open_upload(1, "weights.safetensors") as sink:
+        sink.write(b"all")
+    assert folder.weights_path.read_bytes() == b"all"
+
+
 def test_a_result_comes_back_equal(runs: Path) -> None:
     folder = RunFolder.adopt(runs)
     folder.write_result(run_result())
