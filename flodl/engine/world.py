@@ -162,6 +162,7 @@ class LiveWorld:
         """End now: the next `next_event` raises Interrupted, and `close` gives no grace. Safe in a signal handler."""
         self._hurried = True
         self._news.put(Interrupted(reason, exit_code=130))
+        threading.Thread(target=self._fan_out.close, args=(0.0,), name="flodl-hurry", daemon=True).start()
 
     def last_lines(self, rank: int) -> tuple[str, ...]:
         """The last lines that a rank (-1: agents and warm processes) wrote."""
@@ -192,8 +193,7 @@ class LiveWorld:
                     self._mourn(rank, f"its host is lost: {notice.text}")
 
     def _mourn(self, rank: int, how: str) -> None:
-        place = self._places[rank]
-        self._news.put(RankDied(at=0.0, rank=rank, cause=f"rank {rank} ({place.host} {place.device}) {how}"))
+        self._news.put(RankDied(at=0.0, rank=rank, cause=how))
 
     def _check_ready(self) -> None:
         if self._ready_by is None or time.monotonic() < self._ready_by:
