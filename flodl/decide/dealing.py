@@ -240,14 +240,22 @@ def _stated(
         ranges={rank: tuple(ranges) for rank, ranges in held.items()},
         epochs={rank: ranges[0].epoch if ranges else epoch for rank, ranges in held.items()},
         overshoot={
-            rank: _overshoot(held[rank], sum(r.batches for r in rounds[rank]), sizes[rank], request.overshoot)
+            rank: _overshoot(
+                held[rank],
+                max(sum(one.batches for one in rounds[rank]), request.pinned.get(rank, 0)),
+                sizes[rank],
+                request.overshoot,
+            )
             for rank in ranks
         },
     )
 
 
 def _overshoot(held: Sequence[Range], batches: int, batch_size: int, allowed: int) -> int:
-    """Whole batches, all of one epoch, that lie ready behind a window of `batches`; at most `allowed`."""
+    """Whole batches, all of one epoch, that lie ready behind the `batches` that a window may take; at most `allowed`.
+
+    A rank that is past its planned point already plans from where it is, so that all it may have run comes first.
+    """
     _, ahead = take_batches(held, batches, batch_size)
     whole = sum(len(piece) for piece in ahead if piece.epoch == ahead[0].epoch) // batch_size
     return min(allowed, whole)

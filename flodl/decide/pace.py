@@ -62,10 +62,9 @@ class Pace:
         self.reason = self.elche.commit(proposal, verdict, nudge=nudge)
         self.nudged = nudge is not None or isinstance(verdict, NudgeDown)
 
-    def resize_grant(self, order: Order, wall_ms: float) -> None:
-        """Size the next grant from the one that took `wall_ms`."""
-        rounds = max(1, order.number - order.first + 1)
-        fitting = int(GRANT_MS * rounds / wall_ms) if wall_ms > 0.0 else self.grant_rounds * GRANT_GROWTH
+    def resize_grant(self, units: int, wall_ms: float) -> None:
+        """Size the next grant from one of `units` rounds (one device: batches) that took `wall_ms`."""
+        fitting = int(GRANT_MS * max(1, units) / wall_ms) if wall_ms > 0.0 else self.grant_rounds * GRANT_GROWTH
         self.grant_rounds = max(1, min(fitting, self.grant_rounds * GRANT_GROWTH, MAX_GRANT_ROUNDS))
 
     def quotas(self, epoch_batches: int, slack_ms: Mapping[int, float]) -> Quotas:

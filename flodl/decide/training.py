@@ -203,12 +203,20 @@ def accept_order(mind: Mind, order: Order, at: float) -> list[Command]:
     state.accepted = order.number
     told = _nonfinite(mind, order)
     if order.alone:
-        mind.pace.resize_grant(order, (at - order.at) * 1000.0)
+        _resize_grant(mind, order, at)
     if not mind.is_solo:
         mind.pace.observe(order, mind.alive)
     state.tally.accept(order, at, _paused_seconds(mind, order))
     told += _ended_epochs(mind)
     return [*told, *next_order(mind, at)]
+
+
+def _resize_grant(mind: Mind, order: Order, at: float) -> None:
+    """The next grant is sized from this one, callbacks left out."""
+    callback_ms = max((done.callback_ms for done in order.reports.values()), default=0.0)
+    by_batches = mind.is_solo and mind.job.elche.averages == "parameters"
+    units = max(map(order.planned, order.rounds)) if by_batches else order.number - order.first + 1
+    mind.pace.resize_grant(units, (at - order.at) * 1000.0 - callback_ms)
 
 
 def _paused_seconds(mind: Mind, order: Order) -> float:
