@@ -12,10 +12,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from flodl.decide.messages import Average, Command, Event
+from flodl.decide.messages import Command, Event
 
-__all__ = ["Averager", "FanOut", "HostLaunch", "HostNotice", "World"]
-
+__all__ = ["AbandonedError", "Averager", "FanOut", "HostLaunch", "HostNotice", "World"]
 
 
 class World(Protocol):
@@ -87,19 +86,27 @@ class FanOut(Protocol):
         ...
 
 
+class AbandonedError(Exception):
+    """An averaging belongs to a generation that is no longer current: its result does not count."""
+
+
 class Averager(Protocol):
-    """How replicas are combined. Vectors are flat, contiguous, float32 or float64, one per dtype."""
+    """How replicas are combined. Vectors are flat, contiguous, of one length on all members.
+
+    A contribution carries its own mass: vectors hold mass x values, the mass itself rides along as an element. So one
+    plain sum is all that members need from each other, and a rank that is left out sends zeros without asking.
+    """
 
     def form(self, generation: int, ranks: Sequence[int]) -> None:
-        """Join a generation. An operation of an older one is abandoned: its result is dropped."""
+        """Join a generation, in this order of ranks. What is under way in an older one ends in `AbandonedError`."""
         ...
 
-    def combine(self, order: Average, vectors: Sequence[Any], mass: float) -> Sequence[Any]:
-        """Sum of mass x vector over the members divided by the sum of masses. A mass of 0 is not read."""
+    def combine(self, generation: int, round_number: int, vectors: Sequence[Any]) -> None:
+        """Everybody's vectors become the members' sum, in place. `AbandonedError` once `generation` has passed."""
         ...
 
-    def broadcast(self, source: int, vectors: Sequence[Any]) -> None:
-        """Everybody's vectors become those of `source`, in place."""
+    def broadcast(self, generation: int, source: int, vectors: Sequence[Any]) -> None:
+        """Everybody's vectors become those of rank `source`, in place."""
         ...
 
     def close(self) -> None:

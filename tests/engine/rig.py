@@ -1,189 +1,173 @@
-"""A job, a roster and a live world of tiny workers, for tests with real processes."""
+"""Ranks for tests: forked processes whose link is a script, meeting over a file. Torch is held to one thread."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import multiprocessing
+import queue
+import threading
+import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from types import SimpleNamespace
+from typing import Any
 
-from flodl.decide.messages import Event, RankReady
-from flodl.decide.roster import Place
-from flodl.engine.fanout import LocalFanOut
-from flodl.engine.keys import RunKeys, make_keys
-from flodl.engine.payload import RankPayload, encode_host_secret
-from flodl.engine.world import LiveWorld
-from flodl.ports import HostLaunch
-from flodl.spec.cluster import ClusterSpec, HostSpec
-from flodl.spec.component import Component
-from flodl.spec.elche import ElCheConfig
-from flodl.spec.job import JobSpec
+import torch
+import torch.distributed as dist
 
-ROOT = Path(__file__).resolve().parents[2]
-RUN = "run-of-a-test"
+from flodl.decide.messages import Average, Finish, FormGroup, Range, Round, RunWindow
+from flodl.engine.averaging.elastic import ElasticRule
+from flodl.engine.averaging.gradients import GradientRule
+from flodl.engine.averaging.parameters import ParameterRule
+from flodl.engine.callbacks import Callbacks
+from flodl.engine.data import Feed
+from flodl.engine.groups import GroupAverager, gloo_group
+from flodl.engine.loop import Loop, Parts
+from flodl.engine.orders import Orders
+from flodl.engine.pace import Pace
+from flodl.engine.rounds import Rounds
+from flodl.engine.schedule import LearningRate
 
-E = TypeVar("E")
+torch.set_num_threads(1)  # a fork after one multi-threaded op hangs at the child's next one
+
+CPU = torch.device("cpu")
+RULES = {"parameters": ParameterRule, "gradients": GradientRule, "elastic": ElasticRule}
 
 
-def job(num_ranks: int = 2) -> JobSpec:
-    """Any legal job: the tiny workers do not read it."""
-    part = Component(target="torch.nn.Identity")
-    return JobSpec(
-        elche=ElCheConfig(mode="cpu_cadence"),
-        cluster=ClusterSpec(workers=(HostSpec(host="here", local_devices=f"cpu:{num_ranks}"),)),
-        model=part,
-        dataset=part,
-        step=part,
-        optim=part,
-        scheduler=part,
+class ScriptedLink:
+    """A link whose controller is a list: orders, and between them event types that must have been sent first."""
+
+    def __init__(self, script: Sequence[Any], store_file: Path) -> None:
+        self.progress, self.activity = 0, ""
+        self.sent: list[Any] = []
+        self.uploads: dict[str, bytes] = {}
+        self._script = list(script)
+        self._store_file = store_file
+        self._turn = threading.Condition()
+
+    def send(self, event: Any) -> None:
+        with self._turn:
+            self.sent.append(event)
+            self._turn.notify_all()
+
+    def receive(self, timeout_seconds: float | None) -> Any:
+        with self._turn:
+            if not self._turn.wait_for(self._is_due, 30.0 if timeout_seconds is None else timeout_seconds):
+                if timeout_seconds is None:
+                    raise AssertionError(f"the script is stuck at {self._script[:1]}")
+                return None
+            return self._script.pop(0)
+
+    def pending(self) -> bool:
+        with self._turn:
+            return self._is_due()
+
+    def store(self, generation: int) -> dist.Store:
+        return dist.PrefixStore(f"g{generation}", dist.FileStore(str(self._store_file), -1))
+
+    def upload(self, name: str, chunks: bytes) -> None:
+        self.uploads[name] = chunks
+
+    def told(self, kind: type) -> list[Any]:
+        return [event for event in self.sent if isinstance(event, kind)]
+
+    def _is_due(self) -> bool:
+        while self._script and isinstance(self._script[0], After):
+            if len(self.told(self._script[0].kind)) < self._script[0].count:
+                return False
+            self._script.pop(0)
+        return bool(self._script)
+
+
+class After:
+    """The script goes on when `count` events of a kind have been sent."""
+
+    def __init__(self, kind: type, count: int) -> None:
+        self.kind, self.count = kind, count
+
+
+def make_loop(rank: int, link: Any, *, rule: str, model: Any, optimizer: Any, step: Any, data: Any, **options: Any) -> Loop:
+    """A loop over real parts; options: batch_size, gamma, schedule, speed, seed, held, runs_ahead, and the rule's."""
+    batch_size, seed = options.pop("batch_size"), options.pop("seed", 0)
+    gamma, speed, held = options.pop("gamma", 1.0), options.pop("speed", 1.0), options.pop("held", None)
+    schedule, epochs = options.pop("schedule", lambda progress: 1.0), options.pop("epochs", 1)
+    runs_ahead = rule == "elastic"
+    made = RULES[rule](model, optimizer, **options)
+    averager = GroupAverager(rank, link.store, gloo_group("127.0.0.1", 20.0))
+    built: Any = SimpleNamespace(model=model, step=step, eval=held, batch_size=batch_size)
+    parts = Parts(
+        rank=rank,
+        device=CPU,
+        seed=seed,
+        gamma=gamma,
+        runs_ahead=runs_ahead,
+        model=model,
+        step=step,
+        feed=Feed(data, batch_size=batch_size, seed=seed, num_positions=len(data), device=CPU),
+        rate=LearningRate(optimizer, schedule, len(data) * epochs),
+        pace=Pace(CPU, speed),
+        rounds=Rounds(rank, model, made, averager, niceness=10 if runs_ahead else 0),
+        callbacks=Callbacks(link, made, built, CPU),
+    )
+    return Loop(parts, link, Orders(link, patience_seconds=5.0))
+
+
+def form(members: Sequence[int], *, generation: int = 1, source: int | None = 0) -> FormGroup:
+    ranks = tuple(members)
+    return FormGroup(to=ranks, generation=generation, ranks=ranks, source=source, reason="test")
+
+
+def window(number: int, batches: int, ranges: Sequence[tuple[int, int, int]], **fields: Any) -> RunWindow:
+    """One round of a window; ranges: (epoch, start, stop)."""
+    before, samples = fields.pop("before", 0), fields.pop("samples", 1)
+    rounds = (Round(number, batches, before, samples),)
+    dealt = tuple(Range(*piece) for piece in ranges)
+    return RunWindow(
+        to=(0,), generation=fields.pop("generation", 1), rounds=rounds, ranges=dealt, epoch=fields.pop("epoch", 0),
+        reason="test", **fields,
     )
 
 
-def places(num_ranks: int) -> tuple[Place, ...]:
-    """All on one host."""
-    return tuple(Place(rank=rank, host="here", device="cpu", batch_size=8) for rank in range(num_ranks))
+def average(number: int, masses: Sequence[float], **fields: Any) -> Average:
+    return Average(to=(0,), generation=fields.pop("generation", 1), round=number, masses=tuple(masses), reason="test", **fields)
 
 
-def payloads(world: LiveWorld, keys: RunKeys, num_ranks: int, entry: str) -> dict[int, RankPayload]:
-    """One per rank, dialling this world."""
-    return {
-        place.rank: RankPayload(
-            run_id=RUN,
-            job=job(num_ranks),
-            rank=place.rank,
-            world=places(num_ranks),
-            host=place.host,
-            device=place.device,
-            local_rank=place.rank,
-            control=world.endpoints.control,
-            bulk=world.endpoints.bulk,
-            server_key=keys.server.public,
-            keys=keys.by_rank[place.rank],
-            interface="lo",
-            path=str(ROOT),
-            entry=f"tests.engine.tiny_worker:{entry}",
-        )
-        for place in places(num_ranks)
-    }
+def finish(*callbacks: Any) -> Finish:
+    return Finish(to=(0,), callbacks=callbacks, reason="test")
 
 
-class Uploads:
-    """Keeps what ranks upload, in memory."""
-
-    def __init__(self) -> None:
-        self.whole: dict[int, bytes] = {}
-
-    def open(self, rank: int, name: str) -> Upload:
-        return Upload(self, rank)
-
-
-class Upload:
-    """One sink."""
-
-    def __init__(self, uploads: Uploads, rank: int) -> None:
-        self._uploads, self._rank, self._data = uploads, rank, bytearray()
-
-    def write(self, data: memoryview) -> None:
-        self._data += data
-
-    def commit(self) -> None:
-        self._uploads.whole[self._rank] = bytes(self._data)
-
-    def abandon(self) -> None:
-        self._data.clear()
-
-
-class Live:
-    """A launched world and what it said."""
-
-    def __init__(self, world: LiveWorld, keys: RunKeys, uploads: Uploads) -> None:
-        self.world = world
-        self.keys = keys
-        self.uploads = uploads
-        self.events: list[Event] = []
-        self.lines: list[tuple[int, str]] = []
-
-    def until(self, kind: type[E], count: int = 1, *, seconds: float = 30.0) -> list[E]:
-        """The first `count` events of this kind from now on."""
-        found: list[E] = []
-        end = time.monotonic() + seconds
-        while len(found) < count:
-            assert time.monotonic() < end, f"no {kind.__name__} in {seconds} s, but {self.events}; {self.lines}"
-            event = self.world.next_event(0.1)
-            if event is not None:
-                self.events.append(event)
-                if isinstance(event, kind):
-                    found.append(event)
-        return found
-
-    def pids(self, num_ranks: int) -> dict[int, int]:
-        """rank -> process number, once all are ready."""
-        return {ready.rank: int(ready.versions["pid"]) for ready in self.until(RankReady, num_ranks)}
-
-
-@contextmanager
-def live(
-    num_ranks: int, entry: str = "obedient", *, tell: Callable[[RankPayload], RankPayload] = lambda payload: payload
-) -> Iterator[Live]:
-    """`num_ranks` real processes on this machine that run tiny_worker.`entry`."""
-    keys, uploads = make_keys(range(num_ranks)), Uploads()
-    lines: list[tuple[int, str]] = []
-    world = LiveWorld.open(
-        places(num_ranks),
-        LocalFanOut(),
-        listen=("127.0.0.1", 0),
-        run_id=RUN,
-        keys=keys,
-        open_upload=uploads.open,
-        on_line=lambda rank, host, text: lines.append((rank, text)),
-    )
-    started = Live(world, keys, uploads)
-    started.lines = lines
+def run_ranks(count: int, work: Callable[[int], Any], *, timeout: float = 60.0) -> list[Any]:
+    """Call `work(rank)` in `count` forked processes; what they return (plain or tensors as lists), in order."""
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    processes = [context.Process(target=_call, args=(rank, work, answers), daemon=True) for rank in range(count)]
+    for process in processes:
+        process.start()
+    results: dict[int, Any] = {}
     try:
-        told = {rank: tell(payload) for rank, payload in payloads(world, keys, num_ranks, entry).items()}
-        launch = HostLaunch(
-            label="here",
-            path=str(ROOT),
-            ranks=tuple(range(num_ranks)),
-            devices=("cpu",) * num_ranks,
-            secret=encode_host_secret(told, {"A_TEST_SECRET": "hunter2-in-the-rank-only"}),
-        )
-        world.launch([launch], join_seconds=60.0)
-        yield started
+        while len(results) < count:
+            rank, good, value = answers.get(timeout=timeout)
+            assert good, f"rank {rank} failed:\n{value}"
+            results[rank] = value
+    except queue.Empty:
+        raise AssertionError(f"only ranks {sorted(results)} answered") from None
     finally:
-        world.close()
+        for process in processes:
+            if process.is_alive():
+                process.join(2.0)
+            if process.is_alive():
+                process.kill()
+                process.join()
+    return [results[rank] for rank in range(count)]
 
 
-def alive(pid: int) -> bool:
-    """True while a process of this number runs (a zombie does not)."""
+def _call(rank: int, work: Callable[[int], Any], answers: Any) -> None:
+    torch.set_num_threads(1)
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+        answers.put((rank, True, work(rank)))
+    except BaseException:
+        answers.put((rank, False, traceback.format_exc()))
 
 
-def wait_gone(pids: list[int], seconds: float) -> float:
-    """Seconds until none of them is alive; fails after `seconds`."""
-    begun = time.monotonic()
-    while any(alive(pid) for pid in pids):
-        assert time.monotonic() - begun < seconds, f"alive after {seconds} s: {[pid for pid in pids if alive(pid)]}"
-        time.sleep(0.01)
-    return time.monotonic() - begun
-
-
-def children(pid: int) -> list[int]:
-    """Every living descendant of a process."""
-    found: list[int] = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-        except (OSError, IndexError):
-            continue
-        if parent == pid and alive(int(entry.name)):
-            found += [int(entry.name), *children(int(entry.name))]
-    return found
-
-
-__all__ = ["ROOT", "RUN", "Live", "Uploads", "alive", "children", "job", "live", "payloads", "places", "wait_gone"]
-
+def values(model: torch.nn.Module) -> dict[str, Any]:
+    """A model's parameters and buffers as numpy arrays (they travel between processes)."""
+    return {name: tensor.detach().cpu().double().numpy().copy() for name, tensor in model.state_dict().items()}

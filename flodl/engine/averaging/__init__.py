@@ -1,0 +1,1 @@
+"""How replicas are combined: packing, groups' sums, and the rules of gradients, parameters and elastic rounds."""

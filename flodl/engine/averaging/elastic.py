@@ -1,0 +1,124 @@
+"""Averaging beside training (cpu_async): adopt what the others know without losing what was learnt meanwhile.
+
+One formula at a step's edge: ``local += a * (target - snapshot)``; where nothing was trained since the snapshot it is
+written ``(1 - a) * local + a * target``, a plain copy at a = 1.
+
+* alpha None: a = 1, target = the round's weighted mean. A correction: steps taken meanwhile stay whole.
+* alpha a, center "stored": target = the old center; center = (1 - b) * center + b * mean, unweighted over ranks that
+  moved.
+* alpha a, center "consensus": target = the round's weighted mean.
+
+An idle rank adopts the target whole, and so does a rank that was not finite (then the mean: its own is ruined). A round
+ordered with `consensus` (the last one, a nudge) is weighted, adopted whole by everybody, and the center moves there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from flodl.engine.averaging.flat import Flat
+from flodl.engine.averaging.parameters import ParameterRule
+from flodl.engine.averaging.rule import Outcome, RoundOrder, forget_nonfinite
+from flodl.ports import Averager
+
+__all__ = ["ElasticRule"]
+
+
+class ElasticRule(ParameterRule):
+    """Correction to the consensus, or elastic blending with a center.
+
+    Held: snapshot (`local`), work (the contribution), consensus, and the difference to be added, made ready on the
+    averaging thread; with a stored center that one too. Buffers are overwritten, never blended.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        *,
+        alpha: float | None = None,
+        beta: float = 1.0,
+        center: str = "stored",
+        **options: Any,
+    ) -> None:
+        super().__init__(model, optimizer, **options)
+        self.alpha = alpha
+        self.beta = beta
+        self.difference = self._flat()
+        self.center: Flat | None = self._flat() if alpha is not None and center == "stored" else None
+
+    def start(self) -> None:
+        """The model is consensus and center from here on."""
+        super().start()
+        if self.center is not None:
+            self.center.copy_(self.consensus)
+
+    def regroup(self, members: int, place: int) -> None:
+        """New buffers: an abandoned round may still write to the old ones."""
+        super().regroup(members, place)
+        self.difference = self._flat()
+
+    def mass(self, order: RoundOrder) -> float:
+        """The stored center is drawn to the plain mean of the ranks that moved; else masses are as ordered."""
+        if self.center is not None and not order.consensus:
+            return 1.0 if order.mass > 0 else 0.0
+        return order.mass
+
+    def average(self, averager: Averager, order: RoundOrder) -> Outcome:
+        """The round, and the difference that the training thread will add: 100 MB of arithmetic it need not do."""
+        difference = self.difference
+        outcome = super().average(averager, order)
+        if outcome.moved and not outcome.nonfinite:
+            target, pull = self._target(outcome), self._pull(outcome)
+            parts = zip(difference.parameters, target.parameters, self.local.parameters, strict=True)
+            for ahead, wanted, taken in parts:
+                torch.sub(wanted, taken, out=ahead).mul_(pull)
+        return outcome
+
+    @torch.no_grad()
+    def adopt(self, outcome: Outcome) -> None:
+        """Blend or correct the parameters, overwrite the buffers, move the center."""
+        if not outcome.moved:
+            return
+        mean = self.contribution.flat
+        if outcome.nonfinite:
+            self.transfer.put(mean)
+            forget_nonfinite(self.optimizer)
+        elif self.trained:
+            self.transfer.add(self.difference)
+            self.transfer.put_buffers(mean)
+        else:
+            self._settle_on(self._target(outcome), self._pull(outcome))
+            self.transfer.put_buffers(mean)
+        self.consensus.copy_(mean)
+        self._move_center(outcome)
+
+    def _target(self, outcome: Outcome) -> Flat:
+        stored = self.center is not None and not outcome.order.consensus
+        return self.center if stored and self.center is not None else self.contribution.flat
+
+    def _pull(self, outcome: Outcome) -> float:
+        is_whole = self.alpha is None or outcome.order.consensus or not outcome.order.mass > 0
+        return 1.0 if is_whole or self.alpha is None else self.alpha
+
+    def _settle_on(self, target: Flat, pull: float) -> None:
+        """(1 - a) * local + a * target, where the snapshot still is the local weights."""
+        if pull == 1.0:
+            self.transfer.put(target, buffers=False)
+            return
+        for blend, here, wanted in zip(
+            self.difference.parameters, self.local.parameters, target.parameters, strict=True
+        ):
+            torch.mul(here, 1.0 - pull, out=blend).add_(wanted, alpha=pull)
+        self.transfer.put(self.difference, buffers=False)
+
+    def _move_center(self, outcome: Outcome) -> None:
+        if self.center is None:
+            return
+        beta = 1.0 if outcome.order.consensus else self.beta
+        for center, mean in zip(self.center.parameters, self.contribution.flat.parameters, strict=True):
+            center.mul_(1.0 - beta).add_(mean, alpha=beta)

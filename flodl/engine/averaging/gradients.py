@@ -1,0 +1,163 @@
+"""Averaging gradients: a round's batches meet the same weights everywhere, then one identical step.
+
+On equal devices with one batch per round this is classic DDP. Gradients are summed over a round's batches weighted
+by samples, in float32 or better; who ran nothing takes the step all the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from flodl.engine.averaging.contribution import Contribution
+from flodl.engine.averaging.flat import Flat, add, first_nonfinite
+from flodl.engine.averaging.layout import model_layout
+from flodl.engine.averaging.rule import Outcome, RoundOrder, clip, summed
+from flodl.engine.averaging.transfer import Transfer
+from flodl.ports import Averager
+
+__all__ = ["GradientRule"]
+
+
+class GradientRule:
+    """Weighted mean of gradients, clipped after averaging, stepped once by every rank.
+
+    The model itself is the consensus: it only changes in `adopt`. Buffers run on with each batch and are combined
+    with the gradients. A parameter that got a gradient on no rank gets none (its momentum and decay stay untouched).
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        *,
+        max_grad_norm: float | None = None,
+        bn_buffers: str = "pooled",
+        device: torch.device | None = None,
+        flat_device: torch.device | None = None,
+    ) -> None:
+        self.layout = model_layout(model, with_buffers=bn_buffers != "local")
+        self.trainable = [parameter for _, parameter in _trainable(model, self.layout.parameter_slots)]
+        self.optimizer = optimizer
+        self.max_grad_norm = max_grad_norm
+        self.pooled = bn_buffers == "pooled"
+        self.device = device or torch.device("cpu")
+        self.flat_place = flat_device if flat_device is not None and flat_device.type != "cpu" else None
+        self.sums = Flat(self.layout, device=self.device)  # gradients x samples, beside the model
+        self.local = Flat(self.layout, device=self.flat_place) if self._crosses else self.sums
+        self.common = Flat(self.layout, device=self.flat_place)  # buffers of the last round; gradients on the way back
+        self.transfer = Transfer(self.layout, self.device, flat_device or torch.device("cpu"))
+        self.contribution = self._contribution(1, 0)
+        self.samples = 0
+        self.present = torch.zeros(len(self.trainable))
+
+    def start(self) -> None:
+        """The model is the consensus from here on; its buffers are the reference for pooling."""
+        self.transfer.take(self.common)
+        self.transfer.wait()
+        self.discard()
+
+    def regroup(self, members: int, place: int) -> None:
+        """New work buffers for a new generation."""
+        self.contribution = self._contribution(members, place)
+
+    @torch.no_grad()
+    def step(self, samples: int) -> None:
+        """Add this batch's gradients, weighted by its samples, to the round's."""
+        if not self.samples:
+            self._clear()
+        pairs = [
+            (view, _dense(parameter.grad), place)
+            for place, (view, parameter) in enumerate(zip(self.sums.parameter_views, self.trainable, strict=True))
+            if parameter.grad is not None
+        ]
+        if pairs:
+            add([view for view, _, _ in pairs], [grad for _, grad, _ in pairs], samples)
+            self.present[[place for _, _, place in pairs]] = 1.0
+        self.samples += samples
+        self.optimizer.zero_grad(set_to_none=True)
+
+    @torch.no_grad()
+    def snapshot(self) -> None:
+        """Sums become the mean over this rank's samples; buffers are copied beside them."""
+        for vector in self.sums.parameters:
+            vector.div_(max(1, self.samples))
+        for view, buffer in zip(self.sums.buffer_views, self.layout.buffers, strict=True):
+            view.copy_(buffer)
+        if self._crosses:
+            self.local.copy_(self.sums)
+            torch.cuda.current_stream().synchronize()
+        self.samples = 0
+
+    def average(self, averager: Averager, order: RoundOrder) -> Outcome:
+        """Sum of mass x gradients over sum of masses."""
+        began = time.perf_counter()
+        contribution = self.contribution
+        nonfinite = first_nonfinite(self.local) if order.mass > 0 else ""
+        mass = 0.0 if nonfinite else order.mass
+        contribution.fill(self.local, mass, self.common, order.arrival_ms)
+        if mass > 0:
+            contribution.extra.copy_(self.present)
+        sums, ended = summed(averager, order, contribution, self.common)
+        return Outcome(order, sums.moved > 0, 0.0, nonfinite, sums.waited_ms, (ended - began) * 1000, ended)
+
+    @torch.no_grad()
+    def adopt(self, outcome: Outcome) -> None:
+        """Clip the averaged gradient and take the step that everybody takes."""
+        if outcome.moved:
+            self.common.copy_(self.contribution.flat)
+            present = (self.contribution.extra > 0).tolist()
+            for parameter, view, has in zip(self.trainable, self.common.parameter_views, present, strict=True):
+                parameter.grad = _like(parameter, view) if has else None
+            clip(self.optimizer, self.max_grad_norm)
+            self.optimizer.step()
+            self.transfer.put_buffers(self.common)
+        self.discard()
+
+    def discard(self) -> None:
+        """Forget the round's gradients."""
+        self.optimizer.zero_grad(set_to_none=True)
+        self._clear()
+        self.samples = 0
+
+    @contextmanager
+    def consensus_in(self) -> Iterator[None]:
+        """Between rounds the model is the consensus."""
+        yield
+
+    @property
+    def _crosses(self) -> bool:
+        return self.device.type == "cuda" and self.flat_place is None
+
+    def _clear(self) -> None:
+        for vector in self.sums.parameters:
+            vector.zero_()
+        self.present.zero_()
+
+    def _contribution(self, members: int, place: int) -> Contribution:
+        extra = len(self.layout.parameter_slots)
+        return Contribution(self.layout, members, place, extra=extra, pooled=self.pooled, device=self.flat_place)
+
+
+def _trainable(model: nn.Module, slots: tuple) -> Iterator[tuple[str, nn.Parameter]]:
+    """The parameters behind the slots: the layout holds real views, gradients belong to the parameters themselves."""
+    named = dict(model.named_parameters())
+    for slot in slots:
+        yield slot.name, named[slot.name]
+
+
+def _dense(gradient: Tensor) -> Tensor:
+    dense = gradient.to_dense() if gradient.is_sparse else gradient
+    return torch.view_as_real(dense) if dense.is_complex() else dense
+
+
+def _like(parameter: nn.Parameter, view: Tensor) -> Tensor:
+    """A gradient of the parameter's own dtype, device and strides."""
+    gradient = torch.empty_like(parameter)
+    (torch.view_as_real(gradient) if gradient.is_complex() else gradient).copy_(view)
+    return gradient

@@ -1,0 +1,56 @@
+"""One averaging thread per generation: what hangs in a dead group hangs here, and training goes on without it.
+
+Neither abort nor shutdown interrupts a gloo operation, so a lane is never joined: a new generation gets a new lane,
+the old one is retired and ends when its operation does. Its buffers are not used again until then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+__all__ = ["Lane"]
+
+T = TypeVar("T")
+
+
+class Lane:
+    """Runs calls one after another on a thread of its own.
+
+    niceness: added to this thread's own and inherited by the threads that libraries start from it (gloo does its work
+    on such threads), so that a round beside training takes only what training leaves.
+    """
+
+    def __init__(self, name: str, *, niceness: int = 0) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._niceness = niceness
+        threading.Thread(target=self._serve, name=name, daemon=True).start()
+
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        """Queue a call; its result or exception arrives in the future."""
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001  whatever it is belongs to who waits for the future
+                future.set_exception(error)
+
+        self._calls.put(run)
+        return future
+
+    def retire(self) -> None:
+        """Take no more calls; never blocks."""
+        self._calls.put(None)
+
+    def _serve(self) -> None:
+        if self._niceness:
+            with contextlib.suppress(OSError):  # a sandbox may refuse it: the round then competes with training
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._niceness)
+        while (call := self._calls.get()) is not None:
+            call()

@@ -1,0 +1,126 @@
+"""Averaging parameters: every rank takes its own optimizer steps, the round makes the weighted mean of the replicas."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from flodl.engine.averaging.contribution import Contribution
+from flodl.engine.averaging.flat import Flat, first_nonfinite
+from flodl.engine.averaging.layout import model_layout
+from flodl.engine.averaging.rule import Outcome, RoundOrder, clip, forget_nonfinite, summed
+from flodl.engine.averaging.transfer import Transfer
+from flodl.ports import Averager
+
+__all__ = ["ParameterRule", "divergence"]
+
+TINY_NORM = 1e-10
+
+
+class ParameterRule:
+    """Weighted mean of parameters; float buffers with equal weight among ranks that moved; idle ranks adopt it.
+
+    flat_device: where vectors are summed: the CPU for gloo, the model's own for NCCL. bn_buffers: pooled, mean, local.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        *,
+        max_grad_norm: float | None = None,
+        bn_buffers: str = "pooled",
+        device: torch.device | None = None,
+        flat_device: torch.device | None = None,
+    ) -> None:
+        self.layout = model_layout(model, with_buffers=bn_buffers != "local")
+        self.optimizer = optimizer
+        self.max_grad_norm = max_grad_norm
+        self.pooled = bn_buffers == "pooled"
+        self.flat_device = flat_device or torch.device("cpu")
+        self.transfer = Transfer(self.layout, device or torch.device("cpu"), self.flat_device)
+        self.local = self._flat()
+        self.consensus = self._flat()
+        self.contribution = Contribution(self.layout, 1, 0, pooled=self.pooled, device=self._flat_place)
+        self.trained = False  # whether steps were taken since the snapshot
+
+    def start(self) -> None:
+        """The model is the consensus from here on."""
+        self.transfer.take(self.consensus)
+        self.transfer.wait()
+
+    def regroup(self, members: int, place: int) -> None:
+        """New work buffers for a new generation."""
+        self.contribution = Contribution(self.layout, members, place, pooled=self.pooled, device=self._flat_place)
+
+    def step(self, samples: int) -> None:
+        """One local optimizer step."""
+        clip(self.optimizer, self.max_grad_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.trained = True
+
+    def snapshot(self) -> None:
+        """Fix what this rank contributes: a copy, never a view of the model."""
+        self.transfer.take(self.local)
+        self.trained = False
+
+    def average(self, averager: Averager, order: RoundOrder) -> Outcome:
+        """Sum of mass x parameters over sum of masses; the result stays in the contribution until it is adopted."""
+        began = time.perf_counter()
+        contribution = self.contribution  # a new generation brings a new one
+        self.transfer.wait()
+        nonfinite = first_nonfinite(self.local) if order.mass > 0 else ""
+        mass = 0.0 if nonfinite else self.mass(order)
+        contribution.fill(self.local, mass, self.consensus, order.arrival_ms)
+        sums, ended = summed(averager, order, contribution, self.consensus)
+        moved = sums.moved > 0
+        apart = divergence(self.local, contribution.flat) if moved and mass > 0 else 0.0
+        return Outcome(order, moved, apart, nonfinite, sums.waited_ms, (ended - began) * 1000, ended)
+
+    def mass(self, order: RoundOrder) -> float:
+        """The mass that this rank's values get in a round."""
+        return order.mass
+
+    def adopt(self, outcome: Outcome) -> None:
+        """The mean becomes the consensus, and the replica with it."""
+        if outcome.moved:
+            self.consensus.copy_(self.contribution.flat)
+            self.transfer.put(self.consensus)
+            if outcome.nonfinite:
+                forget_nonfinite(self.optimizer)
+
+    def discard(self) -> None:
+        """Nothing is held back between rounds but the weights themselves."""
+        self.optimizer.zero_grad(set_to_none=True)
+
+    @contextmanager
+    def consensus_in(self) -> Iterator[None]:
+        """The model holds the consensus inside, its own weights again outside."""
+        held = self._flat()
+        self.transfer.take(held)
+        self.transfer.wait()
+        self.transfer.put(self.consensus)
+        try:
+            yield
+        finally:
+            self.transfer.put(held)
+
+    @property
+    def _flat_place(self) -> torch.device | None:
+        return None if self.flat_device.type == "cpu" else self.flat_device
+
+    def _flat(self) -> Flat:
+        return Flat(self.layout, device=self._flat_place)
+
+
+def divergence(pre: Flat, post: Flat) -> float:
+    """||pre - post||_2 / ||post||_2 over parameters; 0 where the result is (next to) nothing."""
+    apart = sum(float(torch.dist(a, b)) ** 2 for a, b in zip(pre.parameters, post.parameters, strict=True))
+    norm = sum(float(torch.linalg.vector_norm(b)) ** 2 for b in post.parameters)
+    return (apart / norm) ** 0.5 if norm > TINY_NORM**2 else 0.0

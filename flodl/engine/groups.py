@@ -1,0 +1,136 @@
+"""Process groups by generation: gloo and NCCL behind the port `Averager`.
+
+Groups are built without torch's global registry (no init_process_group, no default group), over a store that the
+caller brings (the link's; TCPStore listens on every address and is not used). gloo listens only on the named
+interface or address. A combine that ends after its generation has passed raises `AbandonedError`, so that no result of
+an old group is ever taken for a new one's.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import Store
+
+from flodl.ports import AbandonedError
+
+__all__ = ["GroupAverager", "gloo_group", "nccl_group"]
+
+GroupFactory = Callable[[Store, int, int], Any]
+
+
+class _Work(Protocol):
+    def wait(self) -> bool: ...
+
+
+def gloo_group(interface: str, timeout_seconds: float) -> GroupFactory:
+    """How a gloo group is made. interface: a network interface's name, or an address of this host."""
+
+    def make(store: Store, place: int, members: int) -> Any:
+        # torch offers no public way to name the device
+        options: Any = dist.ProcessGroupGloo._Options()  # pyright: ignore[reportAttributeAccessIssue]
+        options._devices = [
+            dist.ProcessGroupGloo.create_device(hostname=interface)
+            if _is_address(interface)
+            else dist.ProcessGroupGloo.create_device(interface=interface)
+        ]
+        options._threads = 1
+        options._timeout = timedelta(seconds=timeout_seconds)
+        return dist.ProcessGroupGloo(store, place, members, options)
+
+    return make
+
+
+def nccl_group(timeout_seconds: float) -> GroupFactory:
+    """How an NCCL group is made; the device is the current one, the interface comes from NCCL_SOCKET_IFNAME."""
+
+    def make(store: Store, place: int, members: int) -> Any:
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = timedelta(seconds=timeout_seconds)
+        return dist.ProcessGroupNCCL(store, place, members, options)
+
+    return make
+
+
+def _is_address(interface: str) -> bool:
+    try:
+        ipaddress.ip_address(interface)
+    except ValueError:
+        return False  # eth0.100 and eth0:1 are names
+    return True
+
+
+class GroupAverager:
+    """`Averager` over torch.distributed. Calls block their thread: they belong on an averaging thread.
+
+    rank: global number. make_store: generation -> its rendezvous, called on the thread that forms it.
+    Forming is the one call that may come from another thread while a combine of an older generation hangs.
+    """
+
+    def __init__(self, rank: int, make_store: Callable[[int], Store], make_group: GroupFactory) -> None:
+        self._rank = rank
+        self._make_store = make_store
+        self._make_group = make_group
+        self._current = 0
+        self._ranks: dict[int, tuple[int, ...]] = {}
+        self._groups: dict[int, Any] = {}
+
+    def form(self, generation: int, ranks: Sequence[int]) -> None:
+        """Join a generation; a generation of one has no group at all. RuntimeError where it does not come about."""
+        self._announce(generation)
+        self._ranks[generation] = tuple(ranks)
+        if len(ranks) == 1:
+            return
+        store = self._make_store(generation)
+        group = self._make_group(store, ranks.index(self._rank), len(ranks))
+        self._check(generation)
+        self._groups[generation] = group
+
+    def _announce(self, generation: int) -> None:
+        """From now on results of older generations do not count. NCCL operations under way are aborted."""
+        self._current = generation
+        for older, group in list(self._groups.items()):
+            if older < generation and hasattr(group, "abort") and group.name() == "nccl":
+                group.abort()
+
+    def combine(self, generation: int, round_number: int, vectors: Sequence[torch.Tensor]) -> None:
+        """Sum the members' vectors in place."""
+        self._check(generation)
+        if len(self._ranks[generation]) > 1:
+            options = dist.AllreduceOptions()
+            group = self._groups[generation]
+            self._finish(generation, [group.allreduce([vector], options) for vector in vectors], vectors)
+
+    def broadcast(self, generation: int, source: int, vectors: Sequence[torch.Tensor]) -> None:
+        """Everybody's vectors become those of rank `source`."""
+        self._check(generation)
+        ranks = self._ranks[generation]
+        if len(ranks) > 1:
+            options = dist.BroadcastOptions()
+            options.rootRank, options.rootTensor = ranks.index(source), 0
+            group = self._groups[generation]
+            self._finish(generation, [group.broadcast([vector], options) for vector in vectors], vectors)
+
+    def close(self) -> None:
+        """Leave. gloo offers nothing that would not wait for peers: its sockets go with the process."""
+        self._announce(self._current + 1)
+
+    def _check(self, generation: int) -> None:
+        if generation != self._current:
+            raise AbandonedError(f"generation {generation} has passed: the present one is {self._current}")
+
+    def _finish(self, generation: int, works: Sequence[_Work], vectors: Sequence[torch.Tensor]) -> None:
+        try:
+            for work in works:
+                work.wait()
+            if vectors[0].is_cuda:
+                torch.cuda.current_stream().synchronize()
+        except RuntimeError:
+            self._check(generation)  # an old group's error is as void as its result
+            raise
+        self._check(generation)

@@ -1,0 +1,94 @@
+"""What a rank counts and measures between two reports."""
+
+from __future__ import annotations
+
+import math
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from flodl.decide.messages import CallbackResult, WindowDone
+
+__all__ = ["Tally", "finite", "peak_memory_bytes"]
+
+
+def finite(value: float) -> float:
+    """The value, or 0 where it is NaN or infinite: no event holds either. (What is not finite is told by name.)"""
+    return value if math.isfinite(value) else 0.0
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """The most memory this rank ever held: of the GPU's allocator, else resident."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+class Tally:
+    """Sums since the last report. The loss stays on its device until then: no sync per batch."""
+
+    def __init__(self) -> None:
+        self.reports = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin anew; what was measured belongs to the report just made."""
+        self.batches = 0
+        self.samples = 0
+        self.loss: Tensor | None = None
+        self.spans: dict[str, float] = {}
+        self.callbacks: list[CallbackResult] = []
+        self.divergence = 0.0
+        self.nonfinite = ""
+        self.learning_rate = 0.0
+
+    def add(self, loss: Tensor, samples: int) -> None:
+        """One more batch, with its mean loss."""
+        weighted = loss.detach().double() * samples
+        self.loss = weighted if self.loss is None else self.loss + weighted
+        self.batches += 1
+        self.samples += samples
+
+    def spend(self, what: str, ms: float) -> None:
+        """Add time. what: data_wait, idle, callback, exposed or compute (beyond the steps' own)."""
+        self.spans[what] = self.spans.get(what, 0.0) + ms
+
+    @contextmanager
+    def timing(self, what: str) -> Iterator[None]:
+        """Add the time spent inside."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.spend(what, (time.perf_counter() - began) * 1000)
+
+    def report(self, window: tuple[int, int, int], steps_ms: list[float], device: torch.device) -> WindowDone:
+        """window: rank, generation, round. The figures as an event; a first window's first batch is no reading."""
+        rank, generation, round_number = window
+        timed = steps_ms[1:] if self.reports == 0 and len(steps_ms) > 1 else steps_ms
+        self.reports += 1
+        return WindowDone(
+            at=0.0,
+            rank=rank,
+            generation=generation,
+            round=round_number,
+            batches=self.batches,
+            samples=self.samples,
+            timed_batches=len(timed),
+            timed_ms=sum(timed),
+            compute_ms=sum(steps_ms) + self.spans.get("compute", 0.0),
+            data_wait_ms=self.spans.get("data_wait", 0.0),
+            idle_ms=self.spans.get("idle", 0.0),
+            callback_ms=self.spans.get("callback", 0.0),
+            exposed_ms=self.spans.get("exposed", 0.0),
+            loss_sum=finite(float(self.loss)) if self.loss is not None else 0.0,
+            divergence=finite(self.divergence),
+            nonfinite=self.nonfinite,
+            learning_rate=finite(self.learning_rate),
+            peak_memory_bytes=peak_memory_bytes(device),
+            callbacks=tuple(self.callbacks),
+        )

@@ -1,0 +1,180 @@
+"""A rank from birth to exit: link, build, ready, loop, goodbye. Whatever goes wrong is told before it ends.
+
+The rank never decides to leave on its own account: only its own failure, or `Finish`, ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import sys
+import traceback
+from typing import Literal, NoReturn
+
+import torch
+
+from flodl.decide.messages import RankFailed, RankReady
+from flodl.decide.roster import resolve_mode
+from flodl.engine.averaging.elastic import ElasticRule
+from flodl.engine.averaging.gradients import GradientRule
+from flodl.engine.averaging.layout import fingerprint
+from flodl.engine.averaging.parameters import ParameterRule
+from flodl.engine.averaging.rule import Rule
+from flodl.engine.build import Built, Surroundings, build
+from flodl.engine.callbacks import Callbacks
+from flodl.engine.data import Feed
+from flodl.engine.groups import GroupAverager, gloo_group, nccl_group
+from flodl.engine.link import RankLink
+from flodl.engine.loop import Loop, Parts
+from flodl.engine.orders import Link, Orders
+from flodl.engine.pace import Pace
+from flodl.engine.payload import RankPayload
+from flodl.engine.rounds import Rounds
+from flodl.engine.schedule import LearningRate
+from flodl.errors import ConfigError, FlodlError, NotReady
+from flodl.spec.elche import ElCheConfig
+from flodl.spec.job import JobSpec
+
+__all__ = ["main", "make_loop", "positions_per_epoch", "serve"]
+
+DEAD_SECONDS = 30.0
+GRANT_SECONDS = 600.0  # a grant's rounds also wait for the slowest rank's steps and callbacks
+TRACE_LINES = 20
+BESIDE_TRAINING = 10  # niceness
+
+FailureKind = Literal["config", "not_ready", "step"]
+
+
+def main(payload: RankPayload) -> NoReturn:
+    """Be one rank; ends the process (0, or 1 after a failure was told)."""
+    torch.set_num_threads(payload.threads)
+    link = RankLink.dial(payload)
+    done = serve(payload, link)
+    link.close()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0 if done else 1)  # threads of an abandoned group would hold up an orderly exit
+
+
+def serve(payload: RankPayload, link: Link) -> bool:
+    """Build, tell that this rank is ready, train until `Finish`. Returns False after a failure, which it has told."""
+    loop: Loop | None = None
+    try:
+        place = surroundings(payload)
+        built = build(payload.job, place)
+        link.send(_ready(payload, built))
+        loop = make_loop(payload, built, link)
+        loop.run()
+    except Exception as error:  # noqa: BLE001  the user's code may raise anything
+        traceback.print_exc()
+        kind = _kind(error, has_trained=loop is not None and loop.tally.reports + loop.tally.batches > 0)
+        trace = "\n".join(traceback.format_exc().splitlines()[-TRACE_LINES:])
+        with contextlib.suppress(FlodlError):
+            link.send(RankFailed(at=0.0, rank=payload.rank, kind=kind, message=_words(error), trace=trace))
+        return False
+    return True
+
+
+def surroundings(payload: RankPayload) -> Surroundings:
+    """The device and places of this rank's host. Raises NotReady where the device cannot be used."""
+    device = torch.device(payload.torch_device)
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise NotReady(f"{payload.host}: {payload.device} cannot be used: torch {torch.__version__} sees no GPU")
+        torch.cuda.set_device(device)
+    host = next((host for host in payload.job.cluster.workers if host.host == payload.host), None)
+    named = {"overrides": host.overrides} if host is not None else {}
+    return Surroundings(device=device, host=payload.host, path=payload.path or "", data_path=payload.data_path, **named)
+
+
+def make_loop(payload: RankPayload, built: Built, link: Link) -> Loop:
+    """Put one rank's parts together."""
+    job, device = payload.job, torch.device(payload.torch_device)
+    elche = job.elche.resolved(resolve_mode(payload.world))
+    rule = make_rule(job, elche, built, len(payload.world), device)
+    scale = job.membership.timeout_scale
+    averager = GroupAverager(payload.rank, link.store, _group(payload, elche, scale))
+    beside = elche.is_async and len(payload.world) > 1
+    rounds = Rounds(payload.rank, built.model, rule, averager, niceness=BESIDE_TRAINING if beside else 0)
+    positions = positions_per_epoch(job, built.num_samples)
+    feed = Feed(built.train, batch_size=built.batch_size, seed=job.trainer.seed, num_positions=positions, device=device)
+    parts = Parts(
+        rank=payload.rank,
+        device=device,
+        seed=job.trainer.seed,
+        gamma=elche.gamma,
+        runs_ahead=beside,
+        model=built.model,
+        step=built.step,
+        feed=feed,
+        rate=LearningRate(built.optimizer, built.schedule, positions * job.trainer.num_epochs),
+        pace=Pace(device, payload.speed),
+        rounds=rounds,
+        callbacks=Callbacks(link, rule, built, device),
+    )
+    built.model.train()
+    return Loop(parts, link, Orders(link, patience_seconds=DEAD_SECONDS * scale))
+
+
+def make_rule(job: JobSpec, elche: ElCheConfig, built: Built, num_ranks: int, device: torch.device) -> Rule:
+    """The rule that mode and `average` name; alone in the world a rank simply takes its own steps."""
+    flat_device = device if elche.backend == "nccl" else torch.device("cpu")
+    common = {
+        "max_grad_norm": job.trainer.max_grad_norm,
+        "bn_buffers": elche.bn_buffers,
+        "device": device,
+        "flat_device": device if num_ranks == 1 else flat_device,
+    }
+    if num_ranks > 1 and elche.is_async:
+        alpha, center = elche.easgd_alpha, elche.center
+        return ElasticRule(
+            built.model, built.optimizer, alpha=alpha, beta=elche.beta(num_ranks), center=center, **common
+        )
+    if num_ranks > 1 and elche.averages == "gradients":
+        return GradientRule(built.model, built.optimizer, **common)
+    return ParameterRule(built.model, built.optimizer, **common)
+
+
+def positions_per_epoch(job: JobSpec, num_samples: int) -> int:
+    """Samples of an epoch: whole batches of trainer.batch_size, at most trainer.limit_batches of them."""
+    batches = num_samples // job.trainer.batch_size
+    if job.trainer.limit_batches is not None:
+        batches = min(batches, job.trainer.limit_batches)
+    return batches * job.trainer.batch_size
+
+
+def _group(payload: RankPayload, elche: ElCheConfig, scale: float):
+    waits = GRANT_SECONDS if elche.is_sync or elche.averages == "gradients" else 0.0
+    timeout_seconds = (2 * DEAD_SECONDS + waits) * scale
+    if elche.backend == "nccl":
+        return nccl_group(timeout_seconds)
+    return gloo_group(payload.interface or "127.0.0.1", timeout_seconds)
+
+
+def _ready(payload: RankPayload, built: Built) -> RankReady:
+    versions = {"python": platform.python_version(), "torch": str(torch.__version__)}
+    if torch.version.cuda:
+        versions["cuda"] = torch.version.cuda
+    return RankReady(
+        at=0.0,
+        rank=payload.rank,
+        host=payload.host,
+        device=payload.device,
+        num_samples=built.num_samples,
+        data_signature=built.data_signature,
+        fingerprint=fingerprint(built.model),
+        num_parameters=built.num_parameters,
+        batch_size=built.batch_size,
+        versions=versions,
+    )
+
+
+def _kind(error: Exception, *, has_trained: bool) -> FailureKind:
+    if isinstance(error, ConfigError):
+        return "config"
+    return "step" if has_trained or not isinstance(error, FlodlError | OSError | ImportError) else "not_ready"
+
+
+def _words(error: Exception) -> str:
+    return str(error) if isinstance(error, FlodlError) else f"{type(error).__name__}: {error}"
