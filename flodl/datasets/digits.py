@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from flodl.datasets.splits import Splits, require
@@ -31,10 +32,11 @@ def digits(
     num_eval: int = 300,
     file: str | None = None,
 ) -> Splits:
-    """Normalised images float32 (n, 1, 8, 8) and labels int64 (n,), split by a fixed permutation.
+    """Normalised images float32 (n, 1, 8, 8) and labels int64 (n,), split the same way every time.
 
-    num_eval: samples held back for evaluation. file: another copy of digits.npz; None: the bundled one. The file is
-    ordered by writer, the split is not: the same hands are in both parts, as in most published figures on this set.
+    num_eval: samples held back for evaluation, of each class equally many. file: another copy of digits.npz; None:
+    the bundled one. The file is ordered by writer, the split is not: the same hands are in both parts, as in most
+    published figures on this set.
     Raises ConfigError for arguments that do not fit the data, FileNotFoundError for a missing file.
     """
     with np.load(BUNDLED if file is None else Path(file), allow_pickle=False) as arrays:
@@ -46,9 +48,19 @@ def digits(
         raise ConfigError([Problem(key="dataset.num_eval", value=str(num_eval), constraint=constraint)])
     images = torch.from_numpy((pixels.astype(np.float32) - np.float32(PIXEL_MEAN)) / np.float32(PIXEL_STD))
     labels = torch.from_numpy(classes.astype(np.int64))
-    order = torch.from_numpy(np.random.RandomState(SPLIT_SEED).permutation(len(pixels)))
-    held, kept = order[:num_eval], order[num_eval:]
+    held, kept = _split(classes, num_eval)
     return Splits(
         train=TensorDataset(images[kept].unsqueeze(1), labels[kept]),
         eval=TensorDataset(images[held].unsqueeze(1), labels[held]),
     )
+
+
+def _split(classes: np.ndarray, num_eval: int) -> tuple[Tensor, Tensor]:
+    """Indices of the evaluation and of the training part: shuffled, then dealt out class by class in turn."""
+    shuffled = np.random.RandomState(SPLIT_SEED).permutation(len(classes))
+    turn = np.empty(len(classes), dtype=np.int64)
+    for label in np.unique(classes):
+        of_class = classes[shuffled] == label
+        turn[of_class] = np.arange(of_class.sum())
+    dealt = torch.from_numpy(shuffled[np.argsort(turn, kind="stable")])
+    return dealt[:num_eval], dealt[num_eval:]

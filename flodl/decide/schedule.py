@@ -71,9 +71,8 @@ class Step:
 
 def _warm(progress: float, warmup: float) -> float:
     """Linear from WARMUP_START at progress 0 to 1 at `warmup`."""
-    if progress >= warmup:
-        return 1.0
-    return WARMUP_START + (1.0 - WARMUP_START) * max(0.0, progress) / warmup
+    begun = max(0.0, progress)
+    return 1.0 if begun >= warmup else WARMUP_START + (1.0 - WARMUP_START) * begun / warmup
 
 
 def _outside(name: str, value: float, *, below_one: bool = False) -> list[Problem]:

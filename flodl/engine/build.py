@@ -16,6 +16,7 @@ from typing import Any
 import hydra.utils
 import numpy as np
 import torch
+import torch._dynamo  # every optimizer's constructor imports it, for a second or more: the warm process pays that once
 from hydra.errors import InstantiationException
 from omegaconf import OmegaConf
 from torch import nn

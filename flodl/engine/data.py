@@ -9,7 +9,6 @@ map-style data set is read sample by sample, each with the random stream of its 
 from __future__ import annotations
 
 import hashlib
-import random
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from torch.utils.data import TensorDataset, default_collate
 
 from flodl.decide.ledger import cut_batches
 from flodl.decide.messages import Range
+from flodl.engine.seeding import seed_batch
 
 __all__ = ["Batch", "Feed", "batch_of", "num_samples", "permutation", "resident", "signature"]
 
@@ -131,11 +131,8 @@ def signature(dataset: Any) -> str:
 
 
 def _seed_sample(seed: int, epoch: int, index: int) -> None:
-    """The random streams of one sample: the same in whichever batch and on whichever rank it is read."""
-    mixed = int.from_bytes(hashlib.blake2b(f"{seed} {epoch} {index}".encode(), digest_size=8).digest(), "little")
-    torch.default_generator.manual_seed(mixed >> 1)
-    np.random.seed(mixed % 2**32)
-    random.seed(mixed)
+    """The random streams of one sample, whichever batch and rank reads it. Negative: never a batch's own position."""
+    seed_batch(seed, epoch, -1 - index, torch.device("cpu"))
 
 
 def _absorb(value: Any, digest: Any) -> None:

@@ -131,13 +131,14 @@ def _resolved(reference: Reference, trust: Trust) -> object:
 
 def _opaque(target: Any) -> Any:
     """The target, or where OmegaConf would take it for a schema (dataclasses, attrs) a function that only calls it."""
+    callee = target
     if not (dataclasses.is_dataclass(target) or hasattr(target, "__attrs_attrs__")):
         return target
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        return target(*args, **kwargs)
+        return callee(*args, **kwargs)
 
-    return functools.update_wrapper(call, target, updated=())
+    return functools.update_wrapper(call, callee, updated=())
 
 
 def _look_through(path: str, trust: Trust) -> None:
