@@ -13,6 +13,7 @@ import traceback
 from typing import Literal, NoReturn
 
 import torch
+import torch._dynamo  # noqa: F401  the first optimizer would import it, seconds in every rank: the warm process does
 
 from flodl.decide.messages import RankFailed, RankReady
 from flodl.decide.roster import resolve_mode

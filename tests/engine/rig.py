@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+import torch._dynamo  # noqa: F401  optimizers import it: once here instead of once per rank
 import torch.distributed as dist
 
 from flodl.decide.messages import Average, Finish, FormGroup, Range, Round, RunWindow
