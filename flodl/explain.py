@@ -18,6 +18,7 @@ _APPEND = re.compile(r"use \+(?P<key>[^=\s]+)=(?P<value>.*)")
 _AMBIGUOUS = re.compile(r"Ambiguous value for argument '(?P<key>[^=]+)=(?P<value>[^']*)'")
 _TWICE = re.compile(r"Multiple values for (?P<group>\S+?)\. .*override \S+ (?P<choice>[^']+)'")
 _THERE = re.compile(r"already at '(?P<key>[^']+)'")
+_MERGE = re.compile(r"Error merging override \+*(?P<key>[^=\s]+)=(?P<value>.*)")
 _GONE = re.compile(r"Could not delete.*'(?P<key>[^']+)' does not exist")
 
 
@@ -59,6 +60,9 @@ def _composition(error: Exception, groups: list[str]) -> Problem:
             appended = _APPEND.search(text)
             return _unknown(found["key"], appended["value"] if appended else "", groups)
         return Problem(key=found["key"], constraint=_flat(str(error.__cause__ or text)))
+    if found := _MERGE.search(text):
+        return Problem(key=found["key"], value=found["value"], constraint="does not fit what stands there: "
+                       f"{_flat(str(error.__cause__ or 'another kind of value'))}")  # fmt: skip
     if found := _AMBIGUOUS.search(text):
         key, value = found["key"], found["value"]
         return Problem(key=key, value=value, constraint="holds several values", remedy=f"to run each of them: -m {key}="
@@ -78,7 +82,7 @@ def _composition(error: Exception, groups: list[str]) -> Problem:
 def _unknown(key: str, value: str, groups: list[str]) -> Problem:
     if key in job_keys() or is_component_key(key) or key.startswith(("cluster.env.", "hydra.")):
         return Problem(key=key, value=value, constraint="the chosen configuration does not mention this key",
-                       remedy=f"to add it: '+{key}={value}'")  # fmt: skip
+                       remedy=f"to add it: '++{key}={value}'")  # fmt: skip
     near = nearest(key, [*groups, *job_keys()], cutoff=0.7) or _same_leaf(key)
     remedy = f"did you mean {near}?" if near else "python -m flodl --cfg job shows all keys"
     return Problem(key=key, value=value, constraint="there is no such key", remedy=remedy)

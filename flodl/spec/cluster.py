@@ -92,9 +92,10 @@ class HostSpec(Value, frozen=True, kw_only=True):
             yield Problem(key=f"{key}.speed", value=str(self.speed), constraint="a device can only be slowed down",
                           remedy="use numbers from above 0 to 1.0 (its own speed)")  # fmt: skip
         count = named_count(self.local_devices)
-        if isinstance(self.speed, tuple) and count is not None and len(speeds) != count:
+        if isinstance(self.speed, tuple) and (not speeds or count not in (None, len(speeds))):
+            named = f"{count} devices" if count is not None else str(self.local_devices)
             yield Problem(key=f"{key}.speed", value=str(list(speeds)),
-                          constraint=f"must hold one number per device, and local_devices names {count}",
+                          constraint=f"must hold one number per device, and local_devices names {named}",
                           remedy="give one number for all, or one for each")  # fmt: skip
 
 

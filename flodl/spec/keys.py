@@ -16,7 +16,7 @@ __all__ = ["is_component_key", "job_keys"]
 
 @cache
 def job_keys() -> dict[str, Any]:
-    """Dotted key -> type hint of each leaf, list items by number (``cluster.workers.0.host``); components are leaves."""
+    """Dotted key -> type hint of each leaf; list items by number (``cluster.workers.0.host``); components are whole."""
     return dict(_walk(JobSpec, ""))
 
 

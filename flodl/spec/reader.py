@@ -54,28 +54,26 @@ class Reader:
         self.failed: list[str] = []
 
     def value(self, kind: type[_ValueT], tree: object, key: str) -> _ValueT | Any:
-        """Read a mapping as `kind`. Fields that cannot be read keep their default, so that others are still checked."""
+        """Read a mapping as `kind`. Fields that cannot be read get their default (or a stand-in), so that the others
+        are still judged; the value is of use only where no problem was found."""
         if not isinstance(tree, Mapping):
             return self._fail(key, tree, "must be a block of keys", "known here: " + ", ".join(hints(kind)))
         found = cast("Mapping[object, object]", tree)
         tag = kind.__struct_config__.tag_field
         self._unknown_keys(kind, [name for name in found if name != tag], key)
         read: dict[str, Any] = {}
-        complete = True
         for field in msgspec.structs.fields(kind):
-            place = _join(key, field.name)
-            if field.name not in found:
-                if field.required:
-                    complete = False
-                    self._fail(place, _MISSING, "is missing", f"must be {words(field.type)}")
+            place, hint = _join(key, field.name), hints(kind)[field.name]
+            if field.name in found:
+                got = self._any(hint, found[field.name], place)
+            elif field.required:
+                got = self._fail(place, _MISSING, "is missing")
+            else:
                 continue
-            got = self._any(hints(kind)[field.name], found[field.name], place)
+            if got is _MISSING and field.required:
+                got = _stand_in(hint)
             if got is not _MISSING:
                 read[field.name] = got
-            elif field.required:
-                complete = False
-        if not complete:
-            return _MISSING
         made = kind(**read)
         self.extend(made.problems(key))
         return made
@@ -154,6 +152,15 @@ def _as_text(tree: object) -> object:
         return tree
     pairs = cast("Mapping[object, object]", tree).items()
     return {k: str(v) if isinstance(v, int) and not isinstance(v, bool) else v for k, v in pairs}
+
+
+def _stand_in(hint: Any) -> Any:
+    """Something in place of a required value that could not be read, so that its neighbours are still judged."""
+    kinds = struct_members(hint)
+    if kinds:
+        required = [field for field in msgspec.structs.fields(kinds[0]) if field.required]
+        return kinds[0](**{field.name: _stand_in(hints(kinds[0])[field.name]) for field in required})
+    return () if get_origin(hint) is tuple else "?"
 
 
 def _leaf_remedy(hint: Any, tree: object) -> str:
