@@ -9,7 +9,6 @@ map-style data set is read sample by sample, each with the random stream of its 
 from __future__ import annotations
 
 import hashlib
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import TensorDataset, default_collate
 
-from flodl.decide.ledger import cut_batches
+from flodl.decide.ledger import count_batches, take_batches
 from flodl.decide.messages import Range
 from flodl.engine.seeding import seed_batch
 
@@ -58,10 +57,15 @@ def resident(dataset: Any, device: torch.device) -> Any:
     return TensorDataset(*(tensor.to(device) for tensor in dataset.tensors))
 
 
+def _home(dataset: Any) -> torch.device:
+    """Where samples are picked: where an in-memory data set lies, else the CPU."""
+    return dataset.tensors[0].device if type(dataset) is TensorDataset else torch.device("cpu")
+
+
 def batch_of(dataset: Any, indices: Tensor, device: torch.device, *, seed: int = 0, epoch: int = 0) -> Any:
-    """The samples `indices` (int64, CPU) as one batch on the device."""
+    """The samples `indices` (int64) as one batch on the device."""
     if type(dataset) is TensorDataset:
-        chosen = indices.to(dataset.tensors[0].device)
+        chosen = indices.to(_home(dataset))
         return tuple(tensor.index_select(0, chosen).to(device) for tensor in dataset.tensors)
     samples: list[Any] = []
     for index in indices.tolist():
@@ -80,25 +84,25 @@ class Feed:
         self.num_positions = num_positions
         self.device = device
         self._orders: dict[int, Tensor] = {}
-        self._waiting: deque[tuple[Range, ...]] = deque()
+        self._held: list[Range] = []
 
     def restate(self, ranges: Iterable[Range], *, skip: int = 0) -> None:
         """Replace what is held. The first `skip` batches of the list are those that this rank has already run."""
-        held = tuple(ranges)
+        held = [piece for piece in ranges if len(piece)]
         beyond = [piece for piece in held if piece.stop > self.num_positions]
         if beyond:
             raise ValueError(f"{beyond[0]} was dealt, but an epoch has {self.num_positions} positions")
-        self._waiting = deque(cut_batches(held, self.batch_size)[skip:])
+        _, self._held = take_batches(held, skip, self.batch_size)
 
     def __len__(self) -> int:
         """Batches that are held and not yet taken."""
-        return len(self._waiting)
+        return count_batches(self._held, self.batch_size)
 
     def next(self) -> Batch | None:
         """Load the next batch; None when nothing is held. All the waiting for data happens here."""
-        if not self._waiting:
+        pieces, self._held = take_batches(self._held, 1, self.batch_size)
+        if not pieces:
             return None
-        pieces = self._waiting.popleft()
         epoch, first = pieces[0].epoch, pieces[0].start
         order = self._order(epoch)
         indices = torch.cat([order[piece.start : piece.stop] for piece in pieces])
@@ -108,7 +112,8 @@ class Feed:
     def _order(self, epoch: int) -> Tensor:
         """The epoch's permutation. Two are kept: epoch e + 1 goes out with the final window of e."""
         if epoch not in self._orders:
-            self._orders[epoch] = torch.from_numpy(permutation(self.seed, epoch, num_samples(self.dataset)))
+            order = torch.from_numpy(permutation(self.seed, epoch, num_samples(self.dataset)))
+            self._orders[epoch] = order.to(_home(self.dataset))  # beside the samples: no copy for each batch
             for old in sorted(self._orders)[:-2]:
                 del self._orders[old]
         return self._orders[epoch]

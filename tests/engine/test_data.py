@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
+from flodl.decide.ledger import cut_batches
 from flodl.decide.messages import Range
 from flodl.engine.data import Batch, Feed, batch_of, permutation, resident, signature
 
@@ -167,3 +168,14 @@ def test_a_data_set_may_have_a_signature_of_its_own() -> None:
             return "v3"
 
     assert signature(Own()) == "v3"
+
+
+def test_a_feed_cuts_the_same_batches_as_the_ledger() -> None:
+    held = [Range(0, 3, 3), Range(0, 0, 6), Range(0, 10, 11), Range(0, 12, 20), Range(1, 4, 5), Range(1, 0, 4)]
+    source = feed(tensors())
+    for skip in range(7):
+        source.restate(held, skip=skip)
+        cut = cut_batches(held, 4)[skip:]
+        assert len(source) == len(cut)
+        found = [(b.epoch, b.first_position, b.samples) for b in drained(source)]
+        assert found == [(pieces[0].epoch, pieces[0].start, sum(map(len, pieces))) for pieces in cut]
