@@ -23,6 +23,7 @@ from flodl.engine.fanout import LocalFanOut
 from flodl.engine.keys import make_keys
 from flodl.engine.launches import launches, threads_per_rank, told
 from flodl.engine.receiving import UploadSink
+from flodl.engine.server import Listen
 from flodl.engine.signals import SignalWatch
 from flodl.engine.world import LiveWorld
 from flodl.errors import ConfigError
@@ -102,9 +103,7 @@ def _train(
     world = LiveWorld.open(
         places,
         LocalFanOut(withheld=job.cluster.env_pass) if fan_out is None else fan_out,
-        listen=(controller.bind or controller.host, controller.port),
-        run_id=folder.run_id,
-        keys=keys,
+        listen=Listen(controller.bind or controller.host, controller.port, folder.run_id, keys),
         open_upload=lambda rank, name: _sink(folder, name),
         on_line=story.line,
     )

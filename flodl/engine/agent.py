@@ -106,7 +106,7 @@ class Agent:
             if key.fd in self._selector.get_map():  # an earlier one of this turn may have closed it
                 key.data()
 
-    def _watch(self, fd: int, then: Callable[[], None]) -> None:
+    def _watch(self, fd: int, then: Callable[[], object]) -> None:
         self._selector.register(fd, selectors.EVENT_READ, then)
 
     def _unwatch(self, fd: int) -> None:
@@ -196,7 +196,8 @@ class Agent:
 
     def _lose_warm(self) -> None:
         """The warm process is gone: the kernel has killed its ranks."""
-        assert self._channel is not None and self._warm is not None
+        assert self._channel is not None
+        assert self._warm is not None
         self._unwatch(self._channel.fileno())
         code = self._warm.wait()
         for output in self._outputs.get(HOST, []):

@@ -39,7 +39,7 @@ class _Frame(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 # ------------------------------------------------------------------------------------------- controller to agent
 
 
-class Warm(_Frame, kw_only=True, tag=True):
+class Warm(_Frame, frozen=True, kw_only=True, tag=True):
     """Start the warm process. env: of every rank; threads: of every rank; path: working folder ("": here)."""
 
     env: dict[str, str] = {}
@@ -47,7 +47,7 @@ class Warm(_Frame, kw_only=True, tag=True):
     path: str = ""
 
 
-class Start(_Frame, kw_only=True, tag=True):
+class Start(_Frame, frozen=True, kw_only=True, tag=True):
     """Fork these ranks. secret: an encoded HostSecret."""
 
     ranks: tuple[int, ...]
@@ -55,14 +55,14 @@ class Start(_Frame, kw_only=True, tag=True):
     secret: bytes
 
 
-class Signal(_Frame, kw_only=True, tag=True):
+class Signal(_Frame, frozen=True, kw_only=True, tag=True):
     """Signal one rank's process group."""
 
     rank: int
     number: int
 
 
-class Stop(_Frame, kw_only=True, tag=True):
+class Stop(_Frame, frozen=True, kw_only=True, tag=True):
     """End all ranks (TERM, after the grace KILL), then yourself."""
 
     grace_seconds: float
@@ -73,19 +73,19 @@ Order = Warm | Start | Signal | Stop
 # ------------------------------------------------------------------------------------------- agent to controller
 
 
-class Facts(_Frame, kw_only=True, tag=True):
+class Facts(_Frame, frozen=True, kw_only=True, tag=True):
     """What host this is."""
 
     facts: dict[str, Any]
 
 
-class TorchFacts(_Frame, kw_only=True, tag=True):
+class TorchFacts(_Frame, frozen=True, kw_only=True, tag=True):
     """The warm process is ready, and what torch it has loaded."""
 
     facts: dict[str, str]
 
 
-class Started(_Frame, kw_only=True, tag=True):
+class Started(_Frame, frozen=True, kw_only=True, tag=True):
     """A rank lives. start_time: clock ticks since boot."""
 
     rank: int
@@ -93,21 +93,21 @@ class Started(_Frame, kw_only=True, tag=True):
     start_time: int
 
 
-class Said(_Frame, kw_only=True, tag=True):
+class Said(_Frame, frozen=True, kw_only=True, tag=True):
     """A line of a rank's output (-1: of the host's own processes)."""
 
     rank: int
     text: str
 
 
-class Exited(_Frame, kw_only=True, tag=True):
+class Exited(_Frame, frozen=True, kw_only=True, tag=True):
     """A rank has ended. code: its exit code, negative for a signal."""
 
     rank: int
     code: int
 
 
-class Failed(_Frame, kw_only=True, tag=True):
+class Failed(_Frame, frozen=True, kw_only=True, tag=True):
     """The agent cannot do what it was told."""
 
     text: str

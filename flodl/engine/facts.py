@@ -34,6 +34,7 @@ def host_facts() -> dict[str, str | int]:
 def torch_facts() -> dict[str, str]:
     """Versions of torch, CUDA and NCCL ("" where there is none) and the GPU architectures of this build."""
     import torch
+    import torch.cuda.nccl
 
     cuda = torch.version.cuda or ""
     return {

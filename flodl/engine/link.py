@@ -29,15 +29,17 @@ from flodl.errors import FlodlError, NotReady
 if TYPE_CHECKING:
     from flodl.engine.store import LinkStore
 
-__all__ = ["LinkClosed", "RankLink"]
+__all__ = ["LinkClosedError", "RankLink"]
 
 DIAL_SECONDS = 10.0
 BEAT_SECONDS = 1.0
 UPLOAD_SECONDS = 120.0
 IN_FLIGHT_PARTS = 8
 
+Bytes = bytes | memoryview
 
-class LinkClosed(FlodlError):
+
+class LinkClosedError(FlodlError):
     """The connection to the controller was closed on this side."""
 
 
@@ -95,7 +97,7 @@ class RankLink:
     def send(self, event: RankEvent) -> None:
         """Tell the coordinator something; `at` is stamped there. Thread-safe, never blocks.
 
-        Raises ValueError where a field is NaN or infinite, LinkClosed after `close`.
+        Raises ValueError where a field is NaN or infinite, LinkClosedError after `close`.
         """
         field = protocol.nonfinite_field(event)
         if field:
@@ -103,14 +105,14 @@ class RankLink:
         self._post(event)
 
     def receive(self, timeout_seconds: float | None) -> RankCommand | None:
-        """The next order; None when none came in time (None waits for ever). Raises LinkClosed after `close`."""
+        """The next order; None when none came in time (None waits for ever). Raises LinkClosedError after `close`."""
         try:
             command = self._inbox.get(timeout=timeout_seconds)
         except queue.Empty:
             return None
         if command is None:
             self._inbox.put(None)
-            raise LinkClosed("the link is closed")
+            raise LinkClosedError("the link is closed")
         return command
 
     def pending(self) -> bool:
@@ -128,17 +130,16 @@ class RankLink:
         """Malformed frames that came in."""
         return self._dropped
 
-    def upload(self, name: str, chunks: bytes | memoryview | Iterable[bytes | memoryview]) -> None:
+    def upload(self, name: str, chunks: Bytes | Iterable[Bytes]) -> None:
         """Send a file to the controller over the bulk socket; returns when it is whole and in place there.
 
         Raises FlodlError with the controller's reason where it is not.
         """
-        if isinstance(chunks, bytes | memoryview):
-            chunks = (chunks,)
+        parts: Iterable[Bytes] = (memoryview(chunks),) if isinstance(chunks, bytes | memoryview) else chunks
         socket = _socket(self._context, self._where, self._where.bulk)
         try:
             socket.connect(self._where.bulk)
-            _upload(socket, self._where.run_id, name, chunks)
+            _upload(socket, self._where.run_id, name, parts)
         finally:
             socket.close(linger=0)
 
@@ -146,7 +147,7 @@ class RankLink:
         """Wait until the controller has read everything that was sent; False where it does not answer in time."""
         try:
             self.ask(Ask(id=0, op="ping"), timeout_seconds)
-        except (TimeoutError, LinkClosed):
+        except (TimeoutError, LinkClosedError):
             return False
         return True
 
@@ -169,7 +170,7 @@ class RankLink:
     def ask(self, ask: Ask, timeout_seconds: float) -> Answer:
         """Put a question to the controller's store; its id is given here. Any thread.
 
-        Raises TimeoutError, LinkClosed; an Answer's own error is the caller's.
+        Raises TimeoutError, LinkClosedError; an Answer's own error is the caller's.
         """
         mine: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         with self._ask_lock:
@@ -185,7 +186,7 @@ class RankLink:
             with self._ask_lock:
                 del self._asked[number]
         if self._closed and answer.error == "closed":
-            raise LinkClosed("the link is closed")
+            raise LinkClosedError("the link is closed")
         return answer
 
     # ------------------------------------------------------------------------------------- the reading thread's
@@ -206,7 +207,7 @@ class RankLink:
 
     def _beat(self) -> None:
         if self._welcomed.is_set():
-            with contextlib.suppress(LinkClosed, FlodlError):
+            with contextlib.suppress(LinkClosedError, FlodlError):
                 self._post(Beat(progress=self.progress, activity=self.activity))
 
     def _post(self, message: RankEvent | Hello | Beat | Ask) -> None:
@@ -216,7 +217,7 @@ class RankLink:
         except zmq.Again:
             raise FlodlError("the controller takes no more messages: it is gone or hangs") from None
         except zmq.ZMQError:
-            raise LinkClosed("the link is closed") from None
+            raise LinkClosedError("the link is closed") from None
 
 
 def _socket(context: zmq.Context[zmq.Socket[bytes]], where: Dialled, endpoint: str) -> zmq.Socket[bytes]:
@@ -233,7 +234,7 @@ def _socket(context: zmq.Context[zmq.Socket[bytes]], where: Dialled, endpoint: s
 
 
 # What the socket's monitor said, in words; of several things the most telling (the highest number) is reported.
-_WORDS = {
+_WORDS: dict[int, tuple[int, str]] = {
     zmq.EVENT_CONNECT_RETRIED: (1, "nobody listens there"),
     zmq.EVENT_CONNECTED: (2, "whoever listens there does not shake hands: another program's port?"),
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: (3, "the handshake fails: a wrong controller key, or another program's port"),
@@ -258,7 +259,7 @@ def _await(welcomed: threading.Event, monitor: zmq.Socket[bytes], timeout_second
     return ""
 
 
-def _upload(socket: zmq.Socket[bytes], run_id: str, name: str, chunks: Iterable[bytes | memoryview]) -> None:
+def _upload(socket: zmq.Socket[bytes], run_id: str, name: str, chunks: Iterable[Bytes]) -> None:
     """Parts of at most PART_BYTES; at most IN_FLIGHT_PARTS of them unanswered."""
 
     def say(message: protocol.Offer | protocol.Part | protocol.Whole, *beside: bytes | memoryview) -> None:

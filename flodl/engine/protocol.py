@@ -74,20 +74,20 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 # -------------------------------------------------------------------------------------------- rank to controller
 
 
-class Hello(_Message, kw_only=True, tag=True):
+class Hello(_Message, frozen=True, kw_only=True, tag=True):
     """The first frame of a connection. Who it is, its key has already said."""
 
     pid: int = 0
 
 
-class Beat(_Message, kw_only=True, tag=True):
+class Beat(_Message, frozen=True, kw_only=True, tag=True):
     """A sign of life. progress: counted by the training loop itself, so that a thread alone proves nothing."""
 
     progress: int
     activity: str = ""
 
 
-class Ask(_Message, kw_only=True, tag=True):
+class Ask(_Message, frozen=True, kw_only=True, tag=True):
     """A question to the run's key-value store; `ping` asks nothing and shows that all earlier frames were read."""
 
     id: int
@@ -102,11 +102,11 @@ class Ask(_Message, kw_only=True, tag=True):
 # -------------------------------------------------------------------------------------------- controller to rank
 
 
-class Welcome(_Message, kw_only=True, tag=True):
+class Welcome(_Message, frozen=True, kw_only=True, tag=True):
     """The answer to `Hello`."""
 
 
-class Answer(_Message, kw_only=True, tag=True):
+class Answer(_Message, frozen=True, kw_only=True, tag=True):
     """The answer to an `Ask`. error: why there is none, "" where there is."""
 
     id: int
@@ -118,30 +118,30 @@ class Answer(_Message, kw_only=True, tag=True):
 # ---------------------------------------------------------------------------------------------------------- bulk
 
 
-class Offer(_Message, kw_only=True, tag=True):
+class Offer(_Message, frozen=True, kw_only=True, tag=True):
     """An upload begins. size: of the whole, in bytes; -1 where it is not known beforehand."""
 
     name: str
     size: int = -1
 
 
-class Part(_Message, kw_only=True, tag=True):
+class Part(_Message, frozen=True, kw_only=True, tag=True):
     """The next bytes are in the frame beside this header."""
 
 
-class Whole(_Message, kw_only=True, tag=True):
+class Whole(_Message, frozen=True, kw_only=True, tag=True):
     """All parts are sent. sha256: hex digest over them."""
 
     sha256: str
 
 
-class Credit(_Message, kw_only=True, tag=True):
+class Credit(_Message, frozen=True, kw_only=True, tag=True):
     """So many bytes are on the controller's side; the sender keeps a bounded part in flight."""
 
     received: int
 
 
-class Stored(_Message, kw_only=True, tag=True):
+class Stored(_Message, frozen=True, kw_only=True, tag=True):
     """The upload is whole and in place, or it is not and `error` says why."""
 
     error: str = ""

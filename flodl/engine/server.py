@@ -18,6 +18,7 @@ from typing import NamedTuple
 import msgspec
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
+from zmq.utils import z85
 
 from flodl.engine import protocol
 from flodl.engine.keys import KeyPair, RunKeys
@@ -28,7 +29,7 @@ from flodl.engine.receiving import Receiving, UploadSink
 from flodl.engine.wire import Frames, SharedSocket
 from flodl.errors import NotReady
 
-__all__ = ["Endpoints", "LinkServer", "Sighting"]
+__all__ = ["Endpoints", "LinkServer", "Listen", "Sighting"]
 
 ZAP_DOMAIN = "flodl"
 HANDSHAKE_MS = 3000
@@ -40,6 +41,15 @@ class Endpoints(NamedTuple):
 
     control: str
     bulk: str
+
+
+class Listen(NamedTuple):
+    """Where a run's server listens, and for whom. port: control, bulk is the next number; 0: two free ones."""
+
+    address: str
+    port: int
+    run_id: str
+    keys: RunKeys
 
 
 class Sighting(msgspec.Struct, frozen=True):
@@ -55,17 +65,16 @@ class LinkServer:
 
     def __init__(
         self,
-        run_id: str,
-        keys: RunKeys,
+        listen: Listen,
         context: zmq.Context[zmq.Socket[bytes]],
         on_event: Callable[[RankEvent], None],
         open_upload: Callable[[int, str], UploadSink],
     ) -> None:
         self.endpoints = Endpoints("", "")
-        self._run_id = run_id
+        self._run_id = listen.run_id
         self._context = context
         self._on_event = on_event
-        self._gate = _Gate(context, keys)
+        self._gate = _Gate(context, listen.keys)
         self._values = KeyValue()
         self._values_lock = threading.Lock()
         self._routes: dict[int, bytes] = {}
@@ -73,30 +82,26 @@ class LinkServer:
         self._routes_lock = threading.Lock()
         self._sightings: dict[int, Sighting] = {}
         self._dropped = 0
-        self._receiving = Receiving(run_id, open_upload)
+        self._receiving = Receiving(listen.run_id, open_upload)
         self._wires: list[SharedSocket] = []
 
     @classmethod
     def bind(
         cls,
-        address: str,
-        port: int,
+        listen: Listen,
         *,
-        run_id: str,
-        keys: RunKeys,
         on_event: Callable[[RankEvent], None],
         open_upload: Callable[[int, str], UploadSink],
     ) -> LinkServer:
-        """Listen on `address`:`port` and the next number, or on two free ports where port is 0.
+        """Begin to listen.
 
         Raises NotReady: a wildcard address, an address that is not this machine's, a busy port (naming its holder).
         """
-        numeric = _numeric(address)
-        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
-        server = cls(run_id, keys, context, on_event, open_upload)
+        numeric = _numeric(listen.address)
+        server = cls(listen, zmq.Context(1), on_event, open_upload)
         server._gate.start()
         try:
-            server._listen(numeric, port, keys.server)
+            server._listen(numeric, listen.port, listen.keys.server)
         except BaseException:
             server.close()
             raise
@@ -232,7 +237,7 @@ class _Gate(ThreadAuthenticator):
 
     def curve_user_id(self, client_public_key: bytes) -> str:
         """The rank's number; client_public_key: 32 bytes."""
-        return str(self._ranks[zmq.utils.z85.encode(client_public_key).decode("ascii")])
+        return str(self._ranks[z85.encode(client_public_key).decode("ascii")])
 
 
 def _rank_of(frames: Frames) -> int | None:

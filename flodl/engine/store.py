@@ -9,9 +9,12 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-import torch.distributed as dist
+import msgspec
+from torch.distributed import DistStoreError
+from torch.distributed.distributed_c10d import Store
 
 from flodl.engine.protocol import Answer, Ask, StoreOp
+from flodl.errors import FlodlError
 
 if TYPE_CHECKING:
     from flodl.engine.link import RankLink
@@ -22,7 +25,7 @@ ANSWER_SECONDS = 30.0  # what a question that waits for nobody may take
 MARGIN_SECONDS = 2.0  # a wait is timed by the controller; the rank's own limit lies behind it
 
 
-class LinkStore(dist.Store):
+class LinkStore(Store):
     """Keys under `prefix` in the controller's dictionary. Raises DistStoreError, as c10d's own stores do."""
 
     def __init__(self, link: RankLink, prefix: str = "", timeout: timedelta = timedelta(seconds=300)) -> None:
@@ -32,7 +35,7 @@ class LinkStore(dist.Store):
         self._timeout = timeout
 
     def set(self, key: str, value: str | bytes) -> None:
-        self._ask("set", (key,), value=_bytes(value))
+        self._put(Ask(id=0, op="set", keys=(key,), value=_bytes(value)))
 
     def get(self, key: str) -> bytes:
         return self._wait_for("get", (key,), self._timeout).value
@@ -41,22 +44,23 @@ class LinkStore(dist.Store):
         self._wait_for("wait", tuple(keys), timeout if timeout is not None else self._timeout)
 
     def add(self, key: str, value: int) -> int:
-        return self._ask("add", (key,), amount=value).number
+        return self._put(Ask(id=0, op="add", keys=(key,), amount=value)).number
 
     def append(self, key: str, value: str | bytes) -> None:
-        self._ask("append", (key,), value=_bytes(value))
+        self._put(Ask(id=0, op="append", keys=(key,), value=_bytes(value)))
 
-    def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
-        return self._ask("compare_set", (key,), value=_bytes(desired), expected=_bytes(expected)).value
+    def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:
+        ask = Ask(id=0, op="compare_set", keys=(key,), value=_bytes(desired_value), expected=_bytes(expected_value))
+        return self._put(ask).value
 
     def delete_key(self, key: str) -> bool:
-        return bool(self._ask("delete", (key,)).number)
+        return bool(self._put(Ask(id=0, op="delete", keys=(key,))).number)
 
     def check(self, keys: Sequence[str]) -> bool:
-        return bool(self._ask("check", tuple(keys)).number)
+        return bool(self._put(Ask(id=0, op="check", keys=tuple(keys))).number)
 
     def num_keys(self) -> int:
-        return self._ask("num_keys", ("",)).number
+        return self._put(Ask(id=0, op="num_keys", keys=("",))).number
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
         return [self.get(key) for key in keys]
@@ -80,34 +84,17 @@ class LinkStore(dist.Store):
 
     def _wait_for(self, op: StoreOp, keys: tuple[str, ...], timeout: timedelta) -> Answer:
         seconds = timeout.total_seconds()
-        return self._ask(op, keys, timeout_ms=int(seconds * 1000), limit=seconds + MARGIN_SECONDS)
+        ask = Ask(id=0, op=op, keys=keys, timeout_ms=int(seconds * 1000))
+        return self._put(ask, seconds + MARGIN_SECONDS)
 
-    def _ask(
-        self,
-        op: StoreOp,
-        keys: tuple[str, ...],
-        *,
-        value: bytes = b"",
-        expected: bytes = b"",
-        amount: int = 0,
-        timeout_ms: int = 0,
-        limit: float = ANSWER_SECONDS,
-    ) -> Answer:
-        ask = Ask(
-            id=0,
-            op=op,
-            keys=tuple(self._prefix + key for key in keys),
-            value=value,
-            expected=expected,
-            amount=amount,
-            timeout_ms=timeout_ms,
-        )
+    def _put(self, ask: Ask, limit_seconds: float = ANSWER_SECONDS) -> Answer:
+        ask = msgspec.structs.replace(ask, keys=tuple(self._prefix + key for key in ask.keys))
         try:
-            answer = self._link.ask(ask, limit)
-        except TimeoutError as error:
-            raise dist.DistStoreError(str(error)) from None
+            answer = self._link.ask(ask, limit_seconds)
+        except (TimeoutError, FlodlError) as error:
+            raise DistStoreError(f"store {ask.op}: {error}") from None
         if answer.error:
-            raise dist.DistStoreError(f"store {op}: {answer.error}")
+            raise DistStoreError(f"store {ask.op}: {answer.error}")
         return answer
 
 

@@ -30,9 +30,8 @@ from flodl.decide.messages import (
     StopRequested,
 )
 from flodl.decide.roster import Place
-from flodl.engine.keys import RunKeys
 from flodl.engine.receiving import UploadSink
-from flodl.engine.server import Endpoints, LinkServer
+from flodl.engine.server import Endpoints, LinkServer, Listen
 from flodl.errors import FlodlError, Interrupted, NotReady
 from flodl.ports import FanOut, HostLaunch, HostNotice
 
@@ -70,17 +69,13 @@ class LiveWorld:
         places: Sequence[Place],
         fan_out: FanOut,
         *,
-        listen: tuple[str, int],
-        run_id: str,
-        keys: RunKeys,
+        listen: Listen,
         open_upload: Callable[[int, str], UploadSink],
         on_line: OnLine = lambda rank, host, text: None,
     ) -> LiveWorld:
-        """Listen on (address, port) for these ranks. Raises NotReady. on_line and open_upload run in other threads."""
+        """Listen for these ranks. Raises NotReady. on_line and open_upload are called in other threads."""
         world = cls(places, fan_out, on_line)
-        world._server = LinkServer.bind(
-            *listen, run_id=run_id, keys=keys, on_event=world._news.put, open_upload=open_upload
-        )
+        world._server = LinkServer.bind(listen, on_event=world._news.put, open_upload=open_upload)
         return world
 
     @property

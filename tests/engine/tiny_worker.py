@@ -30,7 +30,7 @@ def ready(payload: RankPayload) -> RankReady:
 
 def obedient(payload: RankPayload) -> None:
     """Greets, waits for orders, leaves on Finish. On FormGroup it forms a real gloo group and adds the ranks up."""
-    print(f"hello from rank {payload.rank}")
+    sys.stdout.write(f"hello from rank {payload.rank}\n")
     link = RankLink.dial(payload)
     link.send(ready(payload))
     while True:
@@ -43,16 +43,17 @@ def obedient(payload: RankPayload) -> None:
         if isinstance(order, FormGroup):
             link.send(_form(link, payload, order))
         if isinstance(order, Cut):
-            print("cut", flush=True)
+            sys.stdout.write("cut\n")
 
 
 def _form(link: RankLink, payload: RankPayload, order: FormGroup) -> GroupFormed:
     import torch
-    import torch.distributed as dist
+
+    from flodl.engine.groups import gloo_group
 
     begun = time.perf_counter()
-    place = order.ranks.index(payload.rank)
-    group = dist.ProcessGroupGloo(link.store(order.generation), place, len(order.ranks))
+    make = gloo_group("lo", timeout_seconds=20.0)
+    group = make(link.store(order.generation), order.ranks.index(payload.rank), len(order.ranks))
     total = torch.tensor([float(payload.rank + 1)])
     group.allreduce([total]).wait()
     formed_ms = (time.perf_counter() - begun) * 1000
@@ -76,7 +77,7 @@ def raises(payload: RankPayload) -> None:
 def noisy(payload: RankPayload) -> None:
     """Output of every hostile kind, then a segfault's exit."""
     os.write(1, b"plain\n\xff\xfe not utf-8\n\x1b[31mred\x1b[0m\n" + b"x" * 40_000 + b"\nno newline")
-    print("to stderr", file=sys.stderr)
+    sys.stderr.write("to stderr\n")
     os.kill(os.getpid(), signal.SIGSEGV)
 
 

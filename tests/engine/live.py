@@ -1,0 +1,187 @@
+"""A job, a roster and a live world of tiny workers, for tests with real processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from flodl.decide.messages import Event, RankReady
+from flodl.decide.roster import Place
+from flodl.engine.fanout import LocalFanOut
+from flodl.engine.keys import RunKeys, make_keys
+from flodl.engine.payload import RankPayload, encode_host_secret
+from flodl.engine.server import Listen
+from flodl.engine.world import LiveWorld
+from flodl.ports import HostLaunch
+from flodl.spec.cluster import ClusterSpec, HostSpec
+from flodl.spec.component import Component
+from flodl.spec.elche import ElCheConfig
+from flodl.spec.job import JobSpec
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = "run-of-a-test"
+
+E = TypeVar("E")
+
+
+def job(num_ranks: int = 2) -> JobSpec:
+    """Any legal job: the tiny workers do not read it."""
+    part = Component(target="torch.nn.Identity")
+    return JobSpec(
+        elche=ElCheConfig(mode="cpu_cadence"),
+        cluster=ClusterSpec(workers=(HostSpec(host="here", local_devices=f"cpu:{num_ranks}"),)),
+        model=part,
+        dataset=part,
+        step=part,
+        optim=part,
+        scheduler=part,
+    )
+
+
+def places(num_ranks: int) -> tuple[Place, ...]:
+    """All on one host."""
+    return tuple(Place(rank=rank, host="here", device="cpu", batch_size=8) for rank in range(num_ranks))
+
+
+def payloads(world: LiveWorld, keys: RunKeys, num_ranks: int, entry: str) -> dict[int, RankPayload]:
+    """One per rank, dialling this world."""
+    return {
+        place.rank: RankPayload(
+            run_id=RUN,
+            job=job(num_ranks),
+            rank=place.rank,
+            world=places(num_ranks),
+            host=place.host,
+            device=place.device,
+            local_rank=place.rank,
+            control=world.endpoints.control,
+            bulk=world.endpoints.bulk,
+            server_key=keys.server.public,
+            keys=keys.by_rank[place.rank],
+            interface="lo",
+            path=str(ROOT),
+            entry=f"tests.engine.tiny_worker:{entry}",
+        )
+        for place in places(num_ranks)
+    }
+
+
+class Uploads:
+    """Keeps what ranks upload, in memory."""
+
+    def __init__(self) -> None:
+        self.whole: dict[int, bytes] = {}
+
+    def open(self, rank: int, name: str) -> Upload:
+        return Upload(self, rank)
+
+
+class Upload:
+    """One sink."""
+
+    def __init__(self, uploads: Uploads, rank: int) -> None:
+        self._uploads, self._rank, self._data = uploads, rank, bytearray()
+
+    def write(self, data: memoryview) -> None:
+        self._data += data
+
+    def commit(self) -> None:
+        self._uploads.whole[self._rank] = bytes(self._data)
+
+    def abandon(self) -> None:
+        self._data.clear()
+
+
+class Live:
+    """A launched world and what it said."""
+
+    def __init__(self, world: LiveWorld, keys: RunKeys, uploads: Uploads) -> None:
+        self.world = world
+        self.keys = keys
+        self.uploads = uploads
+        self.events: list[Event] = []
+        self.lines: list[tuple[int, str]] = []
+
+    def until(self, kind: type[E], count: int = 1, *, seconds: float = 30.0) -> list[E]:
+        """The first `count` events of this kind from now on."""
+        found: list[E] = []
+        end = time.monotonic() + seconds
+        while len(found) < count:
+            assert time.monotonic() < end, f"no {kind.__name__} in {seconds} s, but {self.events}; {self.lines}"
+            event = self.world.next_event(0.1)
+            if event is not None:
+                self.events.append(event)
+                if isinstance(event, kind):
+                    found.append(event)
+        return found
+
+    def pids(self, num_ranks: int) -> dict[int, int]:
+        """rank -> process number, once all are ready."""
+        return {ready.rank: int(ready.versions["pid"]) for ready in self.until(RankReady, num_ranks)}
+
+
+@contextmanager
+def live(
+    num_ranks: int, entry: str = "obedient", *, tell: Callable[[RankPayload], RankPayload] = lambda payload: payload
+) -> Iterator[Live]:
+    """`num_ranks` real processes on this machine that run tiny_worker.`entry`."""
+    keys, uploads = make_keys(range(num_ranks)), Uploads()
+    lines: list[tuple[int, str]] = []
+    world = LiveWorld.open(
+        places(num_ranks),
+        LocalFanOut(),
+        listen=Listen("127.0.0.1", 0, RUN, keys),
+        open_upload=uploads.open,
+        on_line=lambda rank, host, text: lines.append((rank, text)),
+    )
+    started = Live(world, keys, uploads)
+    started.lines = lines
+    try:
+        told = {rank: tell(payload) for rank, payload in payloads(world, keys, num_ranks, entry).items()}
+        launch = HostLaunch(
+            label="here",
+            path=str(ROOT),
+            ranks=tuple(range(num_ranks)),
+            devices=("cpu",) * num_ranks,
+            secret=encode_host_secret(told, {"A_TEST_SECRET": "hunter2-in-the-rank-only"}),
+        )
+        world.launch([launch], join_seconds=60.0)
+        yield started
+    finally:
+        world.close()
+
+
+def alive(pid: int) -> bool:
+    """True while a process of this number runs (a zombie does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_gone(pids: list[int], seconds: float) -> float:
+    """Seconds until none of them is alive; fails after `seconds`."""
+    begun = time.monotonic()
+    while any(alive(pid) for pid in pids):
+        assert time.monotonic() - begun < seconds, f"alive after {seconds} s: {[pid for pid in pids if alive(pid)]}"
+        time.sleep(0.01)
+    return time.monotonic() - begun
+
+
+def children(pid: int) -> list[int]:
+    """Every living descendant of a process."""
+    found: list[int] = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, IndexError):
+            continue
+        if parent == pid and alive(int(entry.name)):
+            found += [int(entry.name), *children(int(entry.name))]
+    return found
+
+
+__all__ = ["ROOT", "RUN", "Live", "Uploads", "alive", "children", "job", "live", "payloads", "places", "wait_gone"]
