@@ -119,11 +119,12 @@ def _common_rounds(ledger: Ledger, request: Request, epoch: int, ranks: Sequence
     """Deal windows from the epoch's stock. Returns samples per rank, one row per round."""
     wanted = {rank: request.quotas[rank] * request.batch_sizes[rank] for rank in ranks}
     pinned = {rank: _pinned_samples(ledger, request, rank) for rank in ranks}
-    margin = sum(wanted.values()) + sum(request.batch_sizes[rank] for rank in ranks)
+    one_each = sum(request.batch_sizes[rank] for rank in ranks)
     left = ledger.stock(epoch) if ranks else 0
     table: list[dict[int, int]] = []
     while left > 0 and len(table) < request.num_rounds:
-        is_final = left < margin
+        bound = wanted if table else {rank: max(wanted[rank], pinned[rank]) for rank in ranks}
+        is_final = left < sum(bound.values()) + one_each
         row = _final_row(wanted, {} if table else pinned, left, _unit(request)) if is_final else dict(wanted)
         left -= sum(row.values())
         table.append(row)

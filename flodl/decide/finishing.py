@@ -6,10 +6,10 @@ tried again on the next fastest rank. After a clean end nobody waits for a goodb
 
 from __future__ import annotations
 
-from flodl.decide.messages import CallbackName, Command, Finish, Goodbye
+from flodl.decide.messages import CallbackName, Command, Finish, Goodbye, StopRequested
 from flodl.decide.mind import Mind, alert
 
-__all__ = ["begin_finish", "on_death_at_end", "on_goodbye"]
+__all__ = ["begin_finish", "end_before_start", "on_death_at_end", "on_goodbye"]
 
 _EXIT_FAILED = 5  # until there are bundles, nothing can be resumed
 _EXIT_INTERRUPTED = 130
@@ -87,8 +87,16 @@ def _end(mind: Mind) -> list[Command]:
     if not state.callbacks.saved:
         return mind.end("failed", _EXIT_FAILED, "training ended, but no rank could save the weights")
     if state.stop is not None:
-        exit_code = _EXIT_INTERRUPTED if state.stop.status == "interrupted" else 0
-        return mind.end(state.stop.status, exit_code, state.stop.reason)
+        return mind.end(state.stop.status, _exit_code(state.stop), state.stop.reason)
     if state.membership.causes:
         return mind.end("degraded", 0, f"all epochs are done; on the way: {state.membership.first_cause}")
     return mind.end("done", 0, f"all {mind.job.trainer.num_epochs} epochs are done")
+
+
+def end_before_start(mind: Mind, stop: StopRequested) -> list[Command]:
+    """Somebody wants the run to end, and nothing was trained."""
+    return mind.end(stop.status, _exit_code(stop), f"{stop.reason}, before the first window")
+
+
+def _exit_code(stop: StopRequested) -> int:
+    return _EXIT_INTERRUPTED if stop.status == "interrupted" else 0

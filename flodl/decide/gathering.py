@@ -5,8 +5,8 @@ from __future__ import annotations
 from flodl.decide.ledger import Ledger
 from flodl.decide.messages import Command, FormGroup, GroupFormed, RankDied, RankFailed, RankReady
 from flodl.decide.mind import Mind, alert
+from flodl.decide.ordering import next_order
 from flodl.decide.readiness import readiness_problems
-from flodl.decide.training import next_order
 
 __all__ = ["on_first_group", "on_loss_before_start", "on_ready"]
 

@@ -8,11 +8,13 @@ A window that is under way goes on; a grant ends at its last finished round.
 
 from __future__ import annotations
 
+from flodl.decide.accepting import accept_order, reclaim_dead
 from flodl.decide.finishing import on_death_at_end
 from flodl.decide.messages import Command, FormGroup, GroupFormed
 from flodl.decide.mind import Mind, alert
+from flodl.decide.ordering import next_order
 from flodl.decide.rounds import Order
-from flodl.decide.training import accept_order, average, cut, next_order
+from flodl.decide.training import average, cut
 
 __all__ = ["on_death", "on_group_formed"]
 
@@ -85,35 +87,14 @@ def _resume(mind: Mind, order: Order, newest: int, at: float) -> list[Command]:
     state = mind.state
     state.activity = "training"
     finished = max(newest, state.accepted)
-    if order.alone:
-        return _resume_grant(mind, order, finished, at)
-    if finished == order.number:
-        _bury(mind, after_acceptance=True)
+    if order.alone and finished < order.number:
+        order.number = max(finished, order.first - 1)
+        order.reports = {}  # they tell of more than what is accepted
+    if finished == order.number and finished > state.accepted:
         return accept_order(mind, order, at)
-    _bury(mind, after_acceptance=False)
+    reclaim_dead(mind)
+    if order.alone:
+        return next_order(mind, at)
     if order.missing_reports(mind.alive):
         return cut(mind, order)
     return average(mind, order)
-
-
-def _resume_grant(mind: Mind, order: Order, finished: int, at: float) -> list[Command]:
-    """The rounds of a grant that everybody finished are accepted by plan, the others are dealt again."""
-    state = mind.state
-    for rank in sorted(order.rounds):
-        if rank not in order.reports:
-            ran = sum(one.batches for one in order.rounds[rank] if one.number <= finished)
-            state.ledger.run(rank, ran, mind.by_rank[rank].batch_size)
-    _bury(mind, after_acceptance=True)
-    order.number = max(finished, order.first - 1)
-    if finished < order.first:
-        return next_order(mind, at)
-    return accept_order(mind, order, at)
-
-
-def _bury(mind: Mind, *, after_acceptance: bool) -> None:
-    """The dead ranks' samples are owed again, but for those that an accepted round contains."""
-    ledger = mind.state.ledger
-    if after_acceptance:
-        ledger.accept()
-    for rank in mind.state.membership.dead:
-        ledger.reclaim(rank)

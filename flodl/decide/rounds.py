@@ -39,8 +39,8 @@ class Order(msgspec.Struct, kw_only=True):
         return next((listed[0].number for listed in self.rounds.values() if listed), self.number)
 
     def planned(self, rank: int) -> int:
-        """Batches that `rank` was told to run."""
-        return sum(listed.batches for listed in self.rounds.get(rank, ()))
+        """Batches that `rank` was told to run in the rounds up to `number`."""
+        return sum(listed.batches for listed in self.rounds.get(rank, ()) if listed.number <= self.number)
 
     def missing_reports(self, alive: Iterable[int]) -> tuple[int, ...]:
         """Living ranks that have not reported the end of their window."""

@@ -57,7 +57,7 @@ class EpochSums(msgspec.Struct, kw_only=True):
     @property
     def loss(self) -> float:
         """Mean loss per sample."""
-        return sum(sums.loss_sum for sums in self.ranks.values()) / max(1, self.samples)
+        return sum((sums.loss_sum for sums in self.ranks.values()), 0.0) / max(1, self.samples)
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +156,7 @@ class Tally(msgspec.Struct, kw_only=True):
     def totals(self, places: Sequence[Place], outcome: Outcome) -> RunTotals:
         """The whole run."""
         rate = _rate(outcome.samples_done, self.wall_seconds)
-        ideal = sum(_rate(sums.samples, sums.compute_ms / 1000.0) for sums in self.ranks.values())
+        ideal = sum((_rate(sums.samples, sums.compute_ms / 1000.0) for sums in self.ranks.values()), 0.0)
         return RunTotals(
             epochs_done=outcome.epochs_done,
             samples_done=outcome.samples_done,

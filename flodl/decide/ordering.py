@@ -1,0 +1,98 @@
+"""Ordering: deal what comes next and tell every rank, with the reason, or begin the end of the run.
+
+An order is given only when everybody holds the result of the one before it, so no order overwrites another.
+"""
+
+from __future__ import annotations
+
+from flodl.decide.dealing import Plan, Request, plan
+from flodl.decide.finishing import begin_finish
+from flodl.decide.messages import CallbackName, Command, RunWindow
+from flodl.decide.mind import Mind
+from flodl.decide.pace import GRANT_MS
+from flodl.decide.rounds import Order
+
+__all__ = ["next_order"]
+
+
+def next_order(mind: Mind, at: float) -> list[Command]:
+    """Deal and order what comes next, or begin the end of the run."""
+    state = mind.state
+    if state.stop is not None:
+        return begin_finish(mind, state.stop.reason)
+    if state.failure:
+        return begin_finish(mind, state.failure)
+    callback_rank = state.callbacks.elect(mind.job.callbacks.policy, mind.alive, mind.pace.smoothed_ms(mind.alive))
+    request, why = _request(mind, callback_rank)
+    dealt = plan(state.ledger, request)
+    if dealt is None:
+        return begin_finish(mind, f"all {mind.job.trainer.num_epochs} epochs are done")
+    alone = mind.works_alone
+    state.order = Order(
+        number=state.accepted + len(dealt.rounds[callback_rank]),
+        epoch=dealt.epoch,
+        final=dealt.final,
+        last=dealt.last,
+        alone=alone,
+        at=at,
+        rounds=dealt.rounds,
+        epochs=dealt.epochs,
+        overshoot={} if alone else dealt.overshoot,
+    )
+    callbacks: tuple[CallbackName, ...] = ()
+    if state.callbacks.eval_due is not None:
+        callbacks = ("eval",)
+        state.callbacks.begin_eval(callback_rank)
+    return [_window(mind, rank, dealt, callbacks if rank == callback_rank else (), why) for rank in mind.alive]
+
+
+def _request(mind: Mind, callback_rank: int) -> tuple[Request, str]:
+    """How much each rank gets, and why."""
+    state, pace, elche = mind.state, mind.pace, mind.job.elche
+    sizes = mind.batch_sizes()
+    slack = {callback_rank: state.callbacks.slack_ms} if state.callbacks.eval_due is not None else {}
+    epoch_batches = -(-state.ledger.epoch_samples // min(sizes.values()))
+    quotas = pace.quotas(epoch_batches, {} if mind.works_alone else slack)
+    by_rank, num_rounds, why = quotas.by_rank, 1, f"{quotas.reason}; {pace.reason}"
+    if mind.works_alone:
+        num_rounds = pace.grant_rounds
+        why = f"{num_rounds} rounds for about {GRANT_MS / 1000} s; {quotas.reason}"
+    if mind.is_solo:
+        gradients = elche.averages == "gradients"
+        by_rank = {callback_rank: 1 if gradients else pace.grant_rounds}
+        num_rounds = pace.grant_rounds if gradients else 1
+        why = f"one device: nothing to average; {pace.grant_rounds} batches for about {GRANT_MS / 1000} s"
+    elif mind.works_alone and not elche.is_sync:
+        num_rounds, why = 1, f"gradients are averaged once per window; {quotas.reason}"
+    previous = state.order
+    return (
+        Request(
+            quotas={rank: by_rank[rank] for rank in mind.alive},
+            batch_sizes=sizes,
+            first_round=state.accepted + 1,
+            pinned=previous.overshoot if previous is not None else {},
+            num_rounds=num_rounds,
+            reserved=elche.partition_ratios is not None or elche.splits == "equal" if elche.is_sync else False,
+            ratios=elche.partition_ratios if elche.is_sync else None,
+            overshoot=pace.elche.overshoot if elche.is_async else 0,
+        ),
+        why,
+    )
+
+
+def _window(mind: Mind, rank: int, dealt: Plan, callbacks: tuple[CallbackName, ...], why: str) -> RunWindow:
+    rounds = dealt.rounds[rank]
+    batches = sum(one.batches for one in rounds)
+    numbers = f"round {rounds[0].number}" if len(rounds) == 1 else f"rounds {rounds[0].number} to {rounds[-1].number}"
+    closing = ", the epoch's last" if dealt.final else ""
+    return RunWindow(
+        to=(rank,),
+        generation=mind.state.generation,
+        rounds=rounds,
+        ranges=dealt.ranges[rank],
+        alone=mind.works_alone,
+        max_overshoot=0 if mind.works_alone else dealt.overshoot[rank],
+        callbacks=callbacks,
+        epoch=dealt.epochs[rank],
+        reason=f"{numbers} of epoch {dealt.epoch}{closing}: {batches} batches ({why})",
+    )
