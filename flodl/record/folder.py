@@ -30,8 +30,9 @@ from flodl.record.status import StatusFile
 from flodl.record.text import plain_name
 from flodl.spec.codec import SCHEMA
 
-__all__ = ["RunFolder", "newest_run"]
+__all__ = ["WEIGHTS_FILE", "RunFolder", "newest_run"]
 
+WEIGHTS_FILE = "weights.safetensors"  # the name that a rank uploads them under is the file's own
 _SPEC = "spec.json"
 TRIES = 100
 
@@ -54,7 +55,7 @@ class RunFolder:
         self.controller_log_path = self.path / "controller.log"
         self.ranks_path = self.path / "ranks"
         self.checkpoints_path = self.path / "checkpoints"
-        self.weights_path = self.checkpoints_path / "weights.safetensors"
+        self.weights_path = self.checkpoints_path / WEIGHTS_FILE
         self._journal: Journal | None = None
         self._metrics: MetricsFile | None = None
         self._log: ControllerLog | None = None
@@ -149,8 +150,8 @@ class RunFolder:
 
     def open_upload(self, rank: int, name: str) -> AtomicFile:
         """Where a rank's upload of that name goes. FlodlError for a name that no file of a run has."""
-        if name != self.weights_path.name:
-            raise FlodlError(f"rank {rank} offers {name!r}; a run takes {self.weights_path.name}")
+        if name != WEIGHTS_FILE:
+            raise FlodlError(f"rank {rank} offers {name!r}; a run takes {WEIGHTS_FILE}")
         return self.weights()
 
     def write_result(self, result: Result) -> None:
