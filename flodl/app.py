@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from flodl.explain import explain
 from flodl.spec.checks import ineffective
 from flodl.spec.codec import load_spec
 from flodl.spec.job import JobSpec
-from flodl.tasks import TASKS, show_plan
+from flodl.tasks import TASKS, Order, show_plan
 
 __all__ = ["run"]
 
@@ -48,6 +49,7 @@ class _Command:
     """One command line and what became of it."""
 
     arguments: Sequence[str]
+    begun: float
     arms: list[_Arm] = field(default_factory=list[_Arm])
     is_sweep: bool = False
 
@@ -59,11 +61,15 @@ class _Command:
         try:
             if self.is_sweep and any(isinstance(earlier.error, Interrupted) for earlier in self.arms):
                 raise Interrupted("not started: an earlier arm was interrupted")
-            _perform(config, self.arguments)
+            _perform(config, self.arguments, self._begun())
         except Exception as error:
             arm.error = error
             if self.is_sweep:  # Hydra marks the job as failed and goes on to the next
                 raise
+
+    def _begun(self) -> float:
+        """An only arm began with the command, an arm of a sweep begins now."""
+        return time.monotonic() if self.is_sweep else self.begun
 
     def conclude(self) -> None:
         """Raise what the arms ended with: an only arm's own error, or the list of arms that failed."""
@@ -80,11 +86,12 @@ class _Command:
 
 def run(arguments: Sequence[str]) -> None:
     """Carry out one command line (without the program's name). Raises FlodlError for whatever a user can mend."""
+    begun = time.monotonic()
     hooks.register()
     folder = hooks.config_folder()
     for name in hooks.shadowed_choices(folder, Path.cwd() / "conf"):
         _warn(f"conf/{name} of this folder is not used: flodl ships a choice of that name; give yours another name")
-    command = _Command(arguments=arguments)
+    command = _Command(arguments=arguments, begun=begun)
     primary = hooks.primary_config(folder)
     main = hydra.main(config_path=str(folder), config_name=primary, **hooks.main_arguments())(_named(command))
     groups = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
@@ -99,7 +106,7 @@ def run(arguments: Sequence[str]) -> None:
     command.conclude()
 
 
-def _perform(config: DictConfig, arguments: Sequence[str]) -> None:
+def _perform(config: DictConfig, arguments: Sequence[str], begun: float) -> None:
     tree = resolve(config)
     task = TASKS[_choice(tree)]
     typed = typed_trust(arguments)
@@ -107,8 +114,8 @@ def _perform(config: DictConfig, arguments: Sequence[str]) -> None:
     check_trust(job, typed, Path.cwd())
     for warning in ineffective(job):
         _warn(str(warning))
-    perform: Callable[[JobSpec, Path], None] = show_plan if job.launch.dry_run else task.perform
-    perform(job, Path(HydraConfig.get().runtime.output_dir))
+    order = Order(job=job, folder=Path(HydraConfig.get().runtime.output_dir), begun=begun)
+    (show_plan if job.launch.dry_run else task.perform)(order)
 
 
 def _choice(tree: dict[str, Any]) -> str:

@@ -31,8 +31,9 @@ def print_forecast(job: JobSpec, places: Sequence[Place], end: End, epochs: Sequ
 
 def epoch_table(places: Sequence[Place], epochs: Sequence[EpochMetrics]) -> Table:
     """One row per epoch; shares are each rank's part of the epoch's batches."""
-    table = Table("epoch", "seconds", "samples/s", "rounds", "anchor", "phase", "divergence", "batches of each rank",
-                  title="virtual time: no process, no data", title_justify="left")  # fmt: skip
+    table = Table(title="virtual time: no process, no data", title_justify="left")
+    for name in ("epoch", "seconds", "samples/s", "rounds", "anchor", "phase", "divergence", "shares"):
+        table.add_column(name, no_wrap=name != "shares")
     for epoch in epochs:
         shares = {figures.rank: figures.batch_share for figures in epoch.ranks}
         table.add_row(
@@ -43,6 +44,6 @@ def epoch_table(places: Sequence[Place], epochs: Sequence[EpochMetrics]) -> Tabl
             str(epoch.anchor),
             epoch.phase,
             f"{epoch.divergence:.3f}",
-            "  ".join(f"{shares.get(place.rank, 0.0):.0%}" for place in places),
+            " ".join(f"{shares.get(place.rank, 0.0):.0%}" for place in places),
         )
     return table

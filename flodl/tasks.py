@@ -19,50 +19,62 @@ from flodl.spec.job import JobSpec
 if TYPE_CHECKING:
     from flodl.decide.messages import End
 
-__all__ = ["TASKS", "Task", "failure", "show_plan", "unbuilt"]
+__all__ = ["TASKS", "Order", "Task", "failure", "show_plan", "unbuilt"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """One job to do something with. folder: where a run goes. begun: time.monotonic() when the command was given."""
+
+    job: JobSpec
+    folder: Path
+    begun: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """perform: does it, with the job and the run folder. arguments: top-level keys that only this task has.
-    from_spec: the job is read from a spec.json instead of the config tree."""
+    """perform: does it. arguments: top-level keys that only this task has. from_spec: the job is read from a spec.json
+    instead of the config tree."""
 
-    perform: Callable[[JobSpec, Path], None]
+    perform: Callable[[Order], None]
     arguments: tuple[str, ...] = ()
     from_spec: bool = False
 
 
-def show_plan(job: JobSpec, folder: Path) -> None:
+def show_plan(order: Order) -> None:
     """launch.dry_run=true: print what would be started."""
-    lines = [*plan_lines(job), *(f"not yet     {problem}" for problem in unbuilt(job))]
+    lines = [*plan_lines(order.job), *(f"not yet     {problem}" for problem in unbuilt(order.job))]
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-def train(job: JobSpec, folder: Path) -> None:
+def train(order: Order) -> None:
     """Train here and now. Raises what became of the run, unless it ended well."""
-    problems = list(unbuilt(job))
+    problems = list(unbuilt(order.job))
     if problems:
         raise ConfigError(problems)
     from flodl import trainer
     from flodl.record.folder import RunFolder
 
-    end = trainer.run(job, RunFolder.adopt(folder))
+    end = trainer.run(order.job, RunFolder.adopt(order.folder), begun=order.begun)
     error = failure(end)
     if error is not None:
         raise error
 
 
-def simulate(job: JobSpec, folder: Path) -> None:
+def simulate(order: Order) -> None:
     """The same job in virtual time; prints what each epoch would be like."""
-    from flodl.decide.roster import roster
+    job = order.job
+    from flodl.decide.roster import resolve_mode, roster
     from flodl.forecast import print_forecast
-    from flodl.sim.simulate import simulate as run_virtually
+    from flodl.sim import simulate as run_virtually
 
     unknown = uncounted(job)
     for host in unknown:
         sys.stderr.write(f"warning: {host.host}: nobody is asked how many GPUs it has; taken as one\n")
     places = roster(job, gpus_of(job) | {host.host: 1 for host in unknown})
-    print_forecast(job, places, *run_virtually(job, places))
+    job = job.replace(elche=job.elche.resolved(resolve_mode(places)))
+    seen = run_virtually(job, places)
+    print_forecast(job, places, seen.end, seen.epochs)
 
 
 def failure(end: End) -> FlodlError | None:
