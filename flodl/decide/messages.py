@@ -70,7 +70,7 @@ class Round(msgspec.Struct, frozen=True, array_like=True):
     samples: int
 
 
-class CallbackResult(_Plain, kw_only=True):
+class CallbackResult(_Plain, frozen=True, kw_only=True):
     """What came of a callback: values (metric name -> finite number), or an error in words."""
 
     name: CallbackName
@@ -84,7 +84,7 @@ class CallbackResult(_Plain, kw_only=True):
 # ---------------------------------------------------------------------------------------------------- events
 
 
-class RankReady(_Plain, kw_only=True, tag=True):
+class RankReady(_Plain, frozen=True, kw_only=True, tag=True):
     """A rank has built model, data and step, and can be given work."""
 
     at: float
@@ -99,7 +99,7 @@ class RankReady(_Plain, kw_only=True, tag=True):
     versions: dict[str, str] = {}
 
 
-class GroupFormed(_Plain, kw_only=True, tag=True):
+class GroupFormed(_Plain, frozen=True, kw_only=True, tag=True):
     """A rank has joined a generation's process group.
 
     last_round: newest round whose result it holds. digest: hash of parameters and buffers after the common start
@@ -113,7 +113,7 @@ class GroupFormed(_Plain, kw_only=True, tag=True):
     digest: str = ""
 
 
-class WindowDone(_Plain, kw_only=True, tag=True):
+class WindowDone(_Plain, frozen=True, kw_only=True, tag=True):
     """A rank reached the end of a window (one round), or of a grant (several rounds that the ranks ran alone).
 
     round: the last round whose work is in it. batches, samples: really run. timed_batches, timed_ms: the reading
@@ -146,7 +146,7 @@ class WindowDone(_Plain, kw_only=True, tag=True):
     callbacks: tuple[CallbackResult, ...] = ()
 
 
-class AveragingDone(_Plain, kw_only=True, tag=True):
+class AveragingDone(_Plain, frozen=True, kw_only=True, tag=True):
     """A rank holds the result of a round. divergence: ||pre - post|| / ||post||, 0 where nothing is compared.
 
     exposed_ms: how long training waited for it (0 in cpu_async: that comes with the next WindowDone).
@@ -164,7 +164,7 @@ class AveragingDone(_Plain, kw_only=True, tag=True):
     nonfinite: str = ""
 
 
-class Goodbye(_Plain, kw_only=True, tag=True):
+class Goodbye(_Plain, frozen=True, kw_only=True, tag=True):
     """A rank has done what `Finish` asked and leaves."""
 
     at: float
@@ -172,7 +172,7 @@ class Goodbye(_Plain, kw_only=True, tag=True):
     callbacks: tuple[CallbackResult, ...] = ()
 
 
-class RankDied(_Plain, kw_only=True, tag=True):
+class RankDied(_Plain, frozen=True, kw_only=True, tag=True):
     """A rank is gone (seen by its agent, or declared dead by silence). cause: for people, with the signal's name."""
 
     at: float
@@ -180,7 +180,7 @@ class RankDied(_Plain, kw_only=True, tag=True):
     cause: str
 
 
-class RankFailed(_Plain, kw_only=True, tag=True):
+class RankFailed(_Plain, frozen=True, kw_only=True, tag=True):
     """A rank tells its own failure before it ends. kind: config (wrong key or value: exit 2), not_ready (data, device,
     build: exit 3), step (the user's code raised while training). message: for people. trace: the last lines."""
 
@@ -191,7 +191,7 @@ class RankFailed(_Plain, kw_only=True, tag=True):
     trace: str = ""
 
 
-class StopRequested(_Plain, kw_only=True, tag=True):
+class StopRequested(_Plain, frozen=True, kw_only=True, tag=True):
     """Somebody wants the run to end in order (a signal, a stop rule)."""
 
     at: float
@@ -204,7 +204,7 @@ Event = RankReady | GroupFormed | WindowDone | AveragingDone | Goodbye | RankDie
 # -------------------------------------------------------------------------------------------------- commands
 
 
-class FormGroup(_Plain, kw_only=True, tag=True):
+class FormGroup(_Plain, frozen=True, kw_only=True, tag=True):
     """Abandon what is under way and form this generation's group, in this order of ranks.
 
     source: the rank whose parameters, buffers (and, when repairing, optimizer and replicated state) everybody
@@ -220,7 +220,7 @@ class FormGroup(_Plain, kw_only=True, tag=True):
     reason: str
 
 
-class RunWindow(_Plain, kw_only=True, tag=True):
+class RunWindow(_Plain, frozen=True, kw_only=True, tag=True):
     """Run these rounds. ranges: everything this rank holds from the last planned point on, whole and in order.
 
     The list is restated, not appended: it replaces what the rank held. In cpu_async the rank may already have run
@@ -241,7 +241,7 @@ class RunWindow(_Plain, kw_only=True, tag=True):
     reason: str
 
 
-class Average(_Plain, kw_only=True, tag=True):
+class Average(_Plain, frozen=True, kw_only=True, tag=True):
     """Everybody has reported: average round `round` now.
 
     masses: one per rank of the generation in its order: n^gamma, 0 for a rank that did not move; a contribution's
@@ -257,14 +257,14 @@ class Average(_Plain, kw_only=True, tag=True):
     reason: str
 
 
-class Cut(_Plain, kw_only=True, tag=True):
+class Cut(_Plain, frozen=True, kw_only=True, tag=True):
     """End the present window at the next step's edge and report what was run."""
 
     to: tuple[int, ...]
     reason: str
 
 
-class Finish(_Plain, kw_only=True, tag=True):
+class Finish(_Plain, frozen=True, kw_only=True, tag=True):
     """Training is over: do the callbacks on the consensus, say goodbye, leave."""
 
     to: tuple[int, ...]
@@ -272,14 +272,14 @@ class Finish(_Plain, kw_only=True, tag=True):
     reason: str
 
 
-class EpochEnded(_Plain, kw_only=True, tag=True):
+class EpochEnded(_Plain, frozen=True, kw_only=True, tag=True):
     """An epoch's last sample is done. Not sent to ranks: it goes to the record."""
 
     metrics: EpochMetrics
     reason: str
 
 
-class Alert(_Plain, kw_only=True, tag=True):
+class Alert(_Plain, frozen=True, kw_only=True, tag=True):
     """Something a person should know. Goes to the terminal and the log."""
 
     text: str
@@ -287,7 +287,7 @@ class Alert(_Plain, kw_only=True, tag=True):
     reason: str
 
 
-class End(_Plain, kw_only=True, tag=True):
+class End(_Plain, frozen=True, kw_only=True, tag=True):
     """The run is over. exit_code: CLUSTER 2.8."""
 
     status: Literal["done", "degraded", "stopped", "failed", "interrupted"]

@@ -11,7 +11,7 @@ class _Figures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Frozen, strict, finite."""
 
 
-class RankEpoch(_Figures, kw_only=True):
+class RankEpoch(_Figures, frozen=True, kw_only=True):
     """One rank's part of an epoch. batch_share: its part of the batches, 0..1."""
 
     rank: int
@@ -25,7 +25,7 @@ class RankEpoch(_Figures, kw_only=True):
     idle_ms: float
 
 
-class EpochMetrics(_Figures, kw_only=True):
+class EpochMetrics(_Figures, frozen=True, kw_only=True):
     """One epoch of the whole world. loss: weighted by samples. wall_seconds: previous epoch's end to this one's."""
 
     epoch: int
@@ -43,7 +43,7 @@ class EpochMetrics(_Figures, kw_only=True):
     ranks: tuple[RankEpoch, ...]
 
 
-class RankTotals(_Figures, kw_only=True):
+class RankTotals(_Figures, frozen=True, kw_only=True):
     """One rank's part of the whole run; its averaging time is the exposed part."""
 
     rank: int
@@ -58,7 +58,7 @@ class RankTotals(_Figures, kw_only=True):
     peak_memory_bytes: int
 
 
-class RunTotals(_Figures, kw_only=True):
+class RunTotals(_Figures, frozen=True, kw_only=True):
     """The whole run. wall_seconds: first window's start to last accepted round, less evaluation and saves.
 
     ideal_samples_per_second: sum over ranks of what each did per second of its own compute. utilisation: the

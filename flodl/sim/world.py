@@ -66,7 +66,7 @@ class VirtualWorld:
         name = type(command).__name__
         self._ordered[name] = self._ordered.get(name, 0) + 1
         for rank in getattr(command, "to", ()):
-            self._deliver(rank, "down", self.ranks[rank].receive, command)
+            self._deliver(rank, command)
         for fault in self._faults:
             if fault.on == name and fault.nth == self._ordered[name]:
                 self._push(self.now + fault.after_ms / 1000.0, lambda fault=fault: self._strike(fault))
@@ -78,7 +78,11 @@ class VirtualWorld:
     # ------------------------------------------------------------------------------------------- Surroundings
 
     def send(self, rank: int, event: Event) -> None:
-        self._deliver(rank, "up", None, event)
+        at = self._arrival(rank, "up")
+        self._push(at, lambda: event)
+        for fault in self._faults:
+            if fault.rank == rank and fault.kind == "duplicate":
+                self._push(at + self._random.random() * fault.lasts_ms / 1000.0, lambda: event)
 
     def after(self, rank: int, seconds: float, what: str, *about: int) -> None:
         self._push(self.now + seconds, lambda: self._wake(rank, getattr(self.ranks[rank], what)))
@@ -136,21 +140,19 @@ class VirtualWorld:
         else:
             happen()
 
-    def _deliver(self, rank: int, way: str, receive: Callable[[Command], None] | None, what: Event | Command) -> None:
-        """Bring one message over a rank's link, after those before it."""
+    def _arrival(self, rank: int, way: str) -> float:
+        """When the next message of a rank's link arrives: after those before it."""
         at = self.now + self._jittered(self._costs.link_ms) / 1000.0
         for fault in self._faults:
             if fault.rank == rank and fault.kind == "late":
                 at += self._random.random() * fault.lasts_ms / 1000.0
         at = max(at, self._arrives.get((rank, way), 0.0))
         self._arrives[rank, way] = at
-        if receive is not None:
-            self._push(at, lambda: self._wake(rank, lambda: receive(what)))
-            return
-        self._push(at, lambda: what)
-        for fault in self._faults:
-            if fault.rank == rank and fault.kind == "duplicate":
-                self._push(at + self._random.random() * fault.lasts_ms / 1000.0, lambda: what)
+        return at
+
+    def _deliver(self, rank: int, command: Command) -> None:
+        receiver = self.ranks[rank]
+        self._push(self._arrival(rank, "down"), lambda: self._wake(rank, lambda: receiver.receive(command)))
 
     def _met(self, key: tuple[int, str], rank: int) -> None:
         generation, name = key
