@@ -40,11 +40,12 @@ class _Frame(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Warm(_Frame, frozen=True, kw_only=True, tag=True):
-    """Start the warm process. env: of every rank; threads: of every rank; path: working folder ("": here)."""
+    """Start the warm process. env, threads: of every rank. path: working folder ("": here). preload: modules."""
 
     env: dict[str, str] = {}
     threads: int = 1
     path: str = ""
+    preload: tuple[str, ...] = ()
 
 
 class Start(_Frame, frozen=True, kw_only=True, tag=True):

@@ -47,7 +47,7 @@ class AgentFanOut:
         for host in hosts:
             session = self._begin(host)
             opened.append((host, session))
-            session.order(Warm(env=host.env, threads=host.threads, path=host.path))
+            session.order(Warm(env=host.env, threads=host.threads, path=host.path, preload=host.preload))
         self._refuse(_each(session.await_facts for _, session in opened)(FACTS_SECONDS))
         for host, session in opened:  # nothing touches a device before all hosts have answered
             session.order(Start(ranks=host.ranks, devices=host.devices, secret=host.secret))

@@ -38,12 +38,15 @@ class KeyValue:
         self._values: dict[str, bytes] = {}
         self._bytes = 0
         self._waiters: list[_Waiter] = []
+        self._over: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self._values)
 
     def ask(self, who: Hashable, ask: Ask, now: float) -> list[Reply]:
         """Everything that can be answered after this question; now: seconds of a monotonic clock."""
+        if any(key.startswith(self._over) for key in ask.keys):
+            return [Reply(who, _superseded(ask))]
         if ask.op in ("get", "wait") and not self._has(ask.keys):
             self._waiters.append(_Waiter(who, ask, now + ask.timeout_ms / 1000))
             return []
@@ -57,18 +60,21 @@ class KeyValue:
 
     def expire(self, now: float) -> list[Reply]:
         """Answers to those whose time is over."""
-        return self._drop(lambda waiter: waiter.until <= now, "timed out")
+        late = self._drop(lambda waiter: waiter.until <= now)
+        return [Reply(w.who, Answer(id=w.ask.id, error=f"timed out: {', '.join(w.ask.keys)}")) for w in late]
 
     def forget(self, prefix: str) -> list[Reply]:
-        """Drop all keys with this prefix and send home those who wait for one."""
+        """Drop all keys with this prefix for good: whoever waits for one, or will ask for one, is sent home."""
+        self._over = (*self._over, prefix)
         for key in [key for key in self._values if key.startswith(prefix)]:
             self._remove(key)
-        return self._drop(lambda waiter: any(k.startswith(prefix) for k in waiter.ask.keys), "superseded")
+        gone = self._drop(lambda waiter: any(key.startswith(prefix) for key in waiter.ask.keys))
+        return [Reply(waiter.who, _superseded(waiter.ask)) for waiter in gone]
 
-    def _drop(self, over: Callable[[_Waiter], bool], why: str) -> list[Reply]:
+    def _drop(self, over: Callable[[_Waiter], bool]) -> list[_Waiter]:
         dropped = [waiter for waiter in self._waiters if over(waiter)]
         self._waiters = [waiter for waiter in self._waiters if not over(waiter)]
-        return [Reply(w.who, Answer(id=w.ask.id, error=f"{why}: {', '.join(w.ask.keys)}")) for w in dropped]
+        return dropped
 
     def _release(self) -> list[Reply]:
         ready = [waiter for waiter in self._waiters if self._has(waiter.ask.keys)]
@@ -138,6 +144,10 @@ class KeyValue:
             return False
         self._bytes -= len(key) + len(value)
         return True
+
+
+def _superseded(ask: Ask) -> Answer:
+    return Answer(id=ask.id, error=f"superseded: {', '.join(ask.keys)}")
 
 
 _OPS: Final[dict[str, Callable[[KeyValue, Ask], Answer]]] = {

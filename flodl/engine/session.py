@@ -125,6 +125,7 @@ class Session:
                     begun = True
                 else:
                     self._noise(line)
+        self._streams.stdout.close()
         self._streams.wait(2.0)
         code = self._streams.wait(0.0)
         self.give_up(f"its agent ended with {code}" + ("" if begun else " before it began"))
@@ -135,6 +136,7 @@ class Session:
         while data := _read(self._streams.stderr):
             for line in splitter.feed(data):
                 self._noise(line)
+        self._streams.stderr.close()
 
     def _noise(self, line: bytes) -> None:
         self._hear_word(Said(rank=-1, text=line.decode("utf-8", errors="backslashreplace")))

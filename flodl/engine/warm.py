@@ -5,7 +5,7 @@ It is the parent of the ranks, so it alone signals them: until it has reaped a r
 else. It talks to its agent over one SEQPACKET socket; a rank's payload passes by as a file descriptor, unread, so that
 no rank inherits another's keys.
 
-    python -m flodl.engine.warm SOCKET_FD AGENT_PID
+    python -P -m flodl.engine.warm SOCKET_FD AGENT_PID [MODULE ...]
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
-import importlib.util
 import json
 import os
 import selectors
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from flodl.engine.lifeline import die_with_parent, start_time
@@ -27,7 +27,6 @@ from flodl.engine.lifeline import die_with_parent, start_time
 __all__ = ["Nursery", "main"]
 
 PRELOADED = ("numpy", "torch", "torch.distributed", "zmq", "msgspec", "flodl.engine.link", "flodl.engine.store")
-PRELOADED_IF_THERE = ("flodl.engine.worker",)
 MESSAGE_BYTES = 65536
 DESCRIPTORS = 3  # payload, output, errors
 
@@ -101,16 +100,13 @@ class _Ended:
         self.rank = rank
 
 
-def main(channel_fd: int, agent_pid: int) -> None:
+def main(channel_fd: int, agent_pid: int, preload: Sequence[str] = ()) -> None:
     """Import, say what was imported, serve."""
     die_with_parent(agent_pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=channel_fd) as channel:
-        for module in PRELOADED:
+        for module in (*PRELOADED, *preload):
             importlib.import_module(module)
-        for module in PRELOADED_IF_THERE:
-            if importlib.util.find_spec(module) is not None:
-                importlib.import_module(module)
         from flodl.engine.facts import torch_facts
 
         nursery = Nursery(channel)
@@ -151,4 +147,4 @@ def _read(descriptor: int) -> bytes:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

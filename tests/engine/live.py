@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from flodl.decide.messages import Event, RankReady
 from flodl.decide.roster import Place
@@ -104,6 +104,7 @@ class Live:
         self.uploads = uploads
         self.events: list[Event] = []
         self.lines: list[tuple[int, str]] = []
+        self._agent = 0
 
     def until(self, kind: type[E], count: int = 1, *, seconds: float = 30.0) -> list[E]:
         """The first `count` events of this kind from now on."""
@@ -118,6 +119,25 @@ class Live:
                     found.append(event)
         return found
 
+    def ended(self, *, seconds: float = 5.0) -> None:
+        """Wait until all ranks have ended and their last lines were read: the warm process is alone."""
+        end = time.monotonic() + seconds
+        while len(children(self.agent())) > 1:
+            assert time.monotonic() < end, f"still there: {children(self.agent())}"
+            time.sleep(0.01)
+        time.sleep(0.2)
+
+    def agent(self) -> int:
+        """The process number of the only agent."""
+        return self._agent or self._find_agent()
+
+    def _find_agent(self) -> int:
+        own = Path("/proc/self").resolve().name
+        (self._agent,) = [
+            pid for pid in children(int(own)) if b"flodl.engine.agent" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
+        return self._agent
+
     def pids(self, num_ranks: int) -> dict[int, int]:
         """rank -> process number, once all are ready."""
         return {ready.rank: int(ready.versions["pid"]) for ready in self.until(RankReady, num_ranks)}
@@ -125,9 +145,14 @@ class Live:
 
 @contextmanager
 def live(
-    num_ranks: int, entry: str = "obedient", *, tell: Callable[[RankPayload], RankPayload] = lambda payload: payload
+    num_ranks: int,
+    entry: str = "obedient",
+    *,
+    tell: Callable[[RankPayload], RankPayload] = lambda payload: payload,
+    join_seconds: float = 60.0,
+    **host: Any,
 ) -> Iterator[Live]:
-    """`num_ranks` real processes on this machine that run tiny_worker.`entry`."""
+    """`num_ranks` real processes on this machine that run tiny_worker.`entry`. host: further fields of HostLaunch."""
     keys, uploads = make_keys(range(num_ranks)), Uploads()
     lines: list[tuple[int, str]] = []
     world = LiveWorld.open(
@@ -143,12 +168,12 @@ def live(
         told = {rank: tell(payload) for rank, payload in payloads(world, keys, num_ranks, entry).items()}
         launch = HostLaunch(
             label="here",
-            path=str(ROOT),
             ranks=tuple(range(num_ranks)),
             devices=("cpu",) * num_ranks,
             secret=encode_host_secret(told, {"A_TEST_SECRET": "hunter2-in-the-rank-only"}),
+            **{"path": str(ROOT), "preload": ()} | host,
         )
-        world.launch([launch], join_seconds=60.0)
+        world.launch([launch], join_seconds=join_seconds)
         yield started
     finally:
         world.close()

@@ -72,6 +72,9 @@ def test_a_forgotten_generation_takes_its_waiters_along() -> None:
     store.ask("new", ask("get", "g2/late", number=6, timeout_ms=60_000), 0.0)
     assert store.forget("g1/") == [Reply("old", Answer(id=5, error="superseded: g1/late"))]
     assert len(store) == 0
+    late = store.ask("old", ask("set", "g1/a", number=8, value=b"v"), 0.0)
+    assert late == [Reply("old", Answer(id=8, error="superseded: g1/a"))]
+    assert not store.ask("new", ask("set", "g11/a", value=b"v"), 0.0)[0].answer.error
 
 
 def test_the_store_is_bounded() -> None:

@@ -7,6 +7,8 @@ import signal
 import sys
 import time
 
+import msgspec
+
 from flodl.decide.messages import Cut, Finish, FormGroup, Goodbye, GroupFormed, RankReady
 from flodl.engine.link import RankLink
 from flodl.engine.payload import RankPayload
@@ -89,3 +91,86 @@ def stubborn(payload: RankPayload) -> None:
     link = RankLink.dial(payload)
     link.send(ready(payload))
     time.sleep(600)
+
+
+def questions(payload: RankPayload) -> None:
+    """Everything that a process group asks of its store, from several threads at once; then the obedient life."""
+    import threading
+    from datetime import timedelta
+
+    import pytest
+    from torch.distributed import DistStoreError
+
+    link = RankLink.dial(payload)
+    store = link.store(1)
+    if payload.rank == 0:
+        assert not store.check(["late"])
+        store.set("late", "value")
+        assert store.compare_set("swap", "", "first") == b"first"
+        assert store.compare_set("swap", "first", "second") == b"second"
+        store.append("list", "a")
+        store.append("list", "b")
+        assert store.get("list") == b"ab"
+    assert store.get("late") == b"value"
+    store.wait(["swap", "list"], timedelta(seconds=10))
+    threads = [threading.Thread(target=lambda: [store.add("count", 1) for _ in range(50)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    store.add("done", 1)
+    while store.add("done", 0) < len(payload.world):
+        time.sleep(0.01)
+    assert store.add("count", 0) == 200 * len(payload.world)
+    assert link.store(2).num_keys() == 0
+    begun = time.monotonic()
+    with pytest.raises(DistStoreError, match="timed out: g1/never"):
+        store.wait(["never"], timedelta(seconds=0.3))
+    assert time.monotonic() - begun < 3.0
+    link.close()
+    obedient(payload)
+
+
+def waits_for_nobody(payload: RankPayload) -> None:
+    """Hangs in a store of generation 1 until that is superseded, and says how that ended."""
+    from torch.distributed import DistStoreError
+
+    link = RankLink.dial(payload)
+    link.send(ready(payload))
+    try:
+        link.store(1).get("never")
+    except DistStoreError as error:
+        sys.stdout.write(f"{error}\n")
+    link.send(Goodbye(at=0.0, rank=payload.rank))
+    link.close()
+
+
+def tells_its_place(payload: RankPayload) -> None:
+    """What the rank's surroundings are, in its `versions`."""
+    import torch
+
+    seen = {
+        "cwd": os.getcwd(),
+        "path": sys.path[0],
+        "threads": str(torch.get_num_threads()),
+        "session": str(os.getsid(0)),
+        "pid": str(os.getpid()),
+        "tasks": str(len(os.listdir("/proc/self/task"))),
+        "stdin": str(sys.stdin.buffer.read()),
+        **{name: os.environ.get(name, "-") for name in PLACES},
+    }
+    link = RankLink.dial(payload)
+    link.send(msgspec.structs.replace(ready(payload), versions=seen))
+    link.receive(None)
+
+
+PLACES = (
+    "A_TEST_SECRET",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_VISIBLE_DEVICES",
+    "GLOO_SOCKET_IFNAME",
+    "NCCL_SOCKET_IFNAME",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "OF_THE_HOST",
+)

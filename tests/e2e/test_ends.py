@@ -1,0 +1,124 @@
+"""How a run ends when it is told to, and that nothing of it is left: real processes, the whole command."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.command import LONG, command
+from tests.engine.live import alive, wait_gone
+
+LEFT_SECONDS = 5.0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_first_signal_ends_the_run_at_the_next_round_with_the_weights(tmp_path: Path, number: signal.Signals) -> None:
+    with command(tmp_path, *LONG) as run:
+        run.trains()
+        begun = time.monotonic()
+        run.signal(number)
+        assert run.end(30.0) == 130
+        assert time.monotonic() - begun < 15.0
+        wait_gone(run.family, LEFT_SECONDS)
+        assert run.result["status"] == "interrupted"
+        assert number.name in run.result["reason"]
+        assert run.result["rounds"] > 0
+        assert run.result["checkpoints"] == ["checkpoints/weights.safetensors"]
+
+
+def test_a_second_signal_ends_everything_now(tmp_path: Path) -> None:
+    with command(tmp_path, *LONG) as run:
+        run.trains()
+        os.kill(run.rank(0), signal.SIGSTOP)  # so that no round can end the run
+        run.signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert run.process.poll() is None
+        begun = time.monotonic()
+        run.signal(signal.SIGINT)
+        assert run.end(LEFT_SECONDS) == 130
+        wait_gone(run.family, LEFT_SECONDS - (time.monotonic() - begun))
+        assert run.result["status"] == "interrupted"
+
+
+def test_a_killed_controller_leaves_nothing_behind(tmp_path: Path) -> None:
+    with command(tmp_path, *LONG) as run:
+        run.trains()
+        assert len(run.family) >= 4  # agent, warm process, two ranks
+        run.signal(signal.SIGKILL)
+        run.end()
+        assert wait_gone(run.family, LEFT_SECONDS) < LEFT_SECONDS
+
+
+def test_a_killed_controller_with_a_stopped_rank_leaves_nothing_behind(tmp_path: Path) -> None:
+    with command(tmp_path, *LONG) as run:
+        run.trains()
+        os.kill(run.rank(1), signal.SIGSTOP)
+        run.signal(signal.SIGKILL)
+        run.end()
+        wait_gone(run.family, LEFT_SECONDS)
+
+
+def test_a_killed_rank_ends_the_run_and_is_named_with_its_signal(tmp_path: Path) -> None:
+    with command(tmp_path, *LONG) as run:
+        run.trains()
+        os.kill(run.rank(1), signal.SIGKILL)
+        assert run.end(30.0) == 5
+        wait_gone(run.family, LEFT_SECONDS)
+        assert run.result["status"] == "failed"
+        assert "rank 1" in run.result["reason"]
+        assert "SIGKILL" in run.result["reason"]
+        assert run.result["dead_ranks"] == [1]
+        assert "SIGKILL" in run.output
+
+
+def test_a_signal_before_the_first_window_ends_the_start(tmp_path: Path) -> None:
+    with command(tmp_path, *LONG) as run:
+        run.until(lambda: "2 ranks on" in run.output)
+        run.signal(signal.SIGINT)
+        assert run.end(20.0) == 130
+        assert run.result["rounds"] == 0
+
+
+def test_a_controller_in_the_background_hears_its_signals(tmp_path: Path) -> None:
+    """A shell's `&` hands down an ignored SIGINT."""
+
+    def ignore() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    with command(tmp_path, *LONG, preexec_fn=ignore) as run:
+        run.trains()
+        run.signal(signal.SIGINT)
+        assert run.end(30.0) == 130
+        wait_gone(run.family, LEFT_SECONDS)
+
+
+def test_under_nohup_a_hangup_changes_nothing(tmp_path: Path) -> None:
+    def ignore() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    with command(tmp_path, *LONG, preexec_fn=ignore) as run:
+        run.trains()
+        run.signal(signal.SIGHUP)
+        time.sleep(1.0)
+        assert alive(run.process.pid)
+        run.signal(signal.SIGTERM)
+        assert run.end(30.0) == 130
+
+
+def test_two_runs_at_once_share_nothing(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("a", "b")]
+    for folder in folders:
+        folder.mkdir()
+    with command(folders[0], *LONG) as one, command(folders[1], *LONG) as two:
+        one.trains()
+        two.trains()
+        one.signal(signal.SIGKILL)
+        one.end()
+        wait_gone(one.family, LEFT_SECONDS)
+        assert all(alive(pid) for pid in two.family)
+        two.signal(signal.SIGTERM)
+        assert two.end(30.0) == 130

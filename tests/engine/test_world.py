@@ -1,0 +1,200 @@
+"""The live world: what ranks, agents and signals do arrives as events, stamped and in order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from flodl.decide.messages import Cut, Finish, FormGroup, Goodbye, GroupFormed, RankDied, RankReady, StopRequested
+from flodl.engine.fanout import LocalFanOut
+from flodl.engine.payload import RankPayload
+from flodl.errors import Interrupted, NotReady
+from flodl.ports import HostLaunch
+from tests.engine.live import ROOT, alive, children, live, wait_gone
+
+
+def test_a_whole_life_in_order_and_nobody_is_mourned() -> None:
+    with live(2) as run:
+        pids = run.pids(2)
+        run.world.execute(FormGroup(to=(0, 1), generation=1, ranks=(0, 1), reason="a test"))
+        run.until(GroupFormed, 2)
+        run.world.execute(Cut(to=(1,), reason="a test"))
+        run.world.execute(Finish(to=(0, 1), callbacks=("save",), reason="a test"))
+        run.until(Goodbye, 2)
+        wait_gone(list(pids.values()), 5.0)
+        run.ended()
+        assert run.world.next_event(0.5) is None
+        assert run.uploads.whole == {0: b"\0" * 3_000_000, 1: b"\1" * 3_000_000}
+        assert (1, "cut") in run.lines
+        assert (0, "cut") not in run.lines
+        stamps = [event.at for event in run.events]
+    assert stamps == sorted(stamps)
+    assert all(0 < time.monotonic() - at < 60 for at in stamps)
+
+
+def test_a_killed_rank_is_reported_within_moments_with_its_signal() -> None:
+    with live(2) as run:
+        pids = run.pids(2)
+        begun = time.monotonic()
+        os.kill(pids[1], signal.SIGKILL)
+        (died,) = run.until(RankDied)
+        assert time.monotonic() - begun < 0.5
+        assert (died.rank, died.cause) == (1, "was ended by SIGKILL")
+        assert alive(pids[0])
+        assert run.world.next_event(0.3) is None
+
+
+def test_leaving_with_zero_and_without_a_goodbye_is_a_death() -> None:
+    with live(1, "silent_exit") as run:
+        run.until(RankReady)
+        (died,) = run.until(RankDied)
+    assert died.cause == "ended with exit code 0 and no goodbye"
+
+
+def test_an_exception_reaches_the_log_before_the_death_is_told() -> None:
+    with live(1, "raises") as run:
+        (died,) = run.until(RankDied)
+        assert died.cause == "ended with exit code 1 and no goodbye"
+        assert run.world.last_lines(0)[-1] == "RuntimeError: broken on rank 0"
+
+
+def test_a_worker_that_cannot_be_imported_says_which() -> None:
+    with live(1, "there_is_no_such_function") as run:
+        (died,) = run.until(RankDied)
+        assert died.cause == "ended with exit code 3 and no goodbye"
+        assert "there_is_no_such_function" in run.world.last_lines(0)[-1]
+
+
+def test_hostile_output_breaks_nothing() -> None:
+    with live(1, "noisy") as run:
+        (died,) = run.until(RankDied)
+        assert died.cause == "was ended by SIGSEGV"
+        lines = [text for rank, text in run.lines if rank == 0]
+    assert {"plain", "\\xff\\xfe not utf-8", "\x1b[31mred\x1b[0m", "to stderr", "no newline"} <= set(lines)
+    assert [len(text) for text in lines if set(text) == {"x"}] == [16384, 16384, 40_000 - 2 * 16384]
+
+
+def test_a_rank_that_ignores_term_is_killed_after_the_grace_with_its_children() -> None:
+    with live(1, "stubborn") as run:
+        pid = run.pids(1)[0]
+        family = [pid, *children(pid)]
+        assert len(family) == 2
+        run.world.hurry("a test")
+        with pytest.raises(Interrupted):
+            run.until(RankDied)
+    wait_gone(family, 5.0)
+
+
+def test_what_a_dead_rank_leaves_behind_is_ended_too() -> None:
+    with live(1, "stubborn") as run:
+        pid = run.pids(1)[0]
+        (child,) = children(pid)
+        os.kill(pid, signal.SIGKILL)
+        run.until(RankDied)
+        wait_gone([child], 1.0)
+
+
+def test_a_killed_agent_takes_its_ranks_along_and_all_are_mourned() -> None:
+    with live(2) as run:
+        pids = run.pids(2)
+        os.kill(run.agent(), signal.SIGKILL)
+        died = run.until(RankDied, 2)
+        wait_gone(list(pids.values()), 1.0)
+    assert sorted(event.rank for event in died) == [0, 1]
+    assert all("its host is lost" in event.cause for event in died)
+
+
+def test_a_killed_warm_process_takes_its_ranks_along() -> None:
+    with live(2) as run:
+        pids = run.pids(2)
+        (warm,) = children(run.agent())[:1]
+        os.kill(warm, signal.SIGKILL)
+        died = run.until(RankDied, 2)
+        wait_gone(list(pids.values()), 1.0)
+    assert {event.cause for event in died} == {"was ended by SIGKILL"}
+
+
+def test_the_agent_ends_everything_when_it_is_told_by_term() -> None:
+    with live(1, "stubborn") as run:
+        pid = run.pids(1)[0]
+        os.kill(run.agent(), signal.SIGTERM)
+        run.until(RankDied)
+        wait_gone([pid, run.agent()], 5.0)
+
+
+def test_a_stop_is_an_event_and_a_hurry_an_error() -> None:
+    with live(1) as run:
+        run.until(RankReady)
+        run.world.request_stop("SIGINT")
+        (stop,) = run.until(StopRequested)
+        assert (stop.reason, stop.status) == ("SIGINT", "interrupted")
+        run.world.hurry("second signal (SIGINT)")
+        with pytest.raises(Interrupted) as raised:
+            run.until(RankDied)
+    assert raised.value.exit_code == 130
+
+
+def test_ranks_that_do_not_come_in_time_are_named() -> None:
+    def mute(payload: RankPayload) -> RankPayload:
+        return msgspec.structs.replace(payload, entry="time:sleep" if payload.rank else payload.entry)
+
+    with live(2, tell=mute, join_seconds=8.0) as run, pytest.raises(NotReady, match="rank 1") as raised:
+        run.until(RankDied, 2)
+    assert "join.timeout_seconds=8" in str(raised.value)
+
+
+def test_an_interpreter_that_is_not_there_is_named() -> None:
+    with live(1, python="/no/such/python") as run, pytest.raises(NotReady, match="/no/such/python does not start"):
+        run.until(RankReady)
+
+
+def test_an_interpreter_without_flodl_is_told_with_its_own_words() -> None:
+    with live(1, python=f"{sys.base_prefix}/bin/python3") as run, pytest.raises(NotReady) as raised:
+        run.until(RankReady)
+    assert "here: its agent ended with 1 before it began" in str(raised.value)
+    assert "No module named" in str(raised.value)
+
+
+def test_a_folder_that_is_not_there_is_named() -> None:
+    with live(1, path="/no/such/folder") as run, pytest.raises(NotReady, match="/no/such/folder"):
+        run.until(RankReady)
+
+
+def test_a_rank_finds_its_own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    with live(2, "tells_its_place", env={"OF_THE_HOST": "größte; $(x)"}) as run:
+        seen = {event.rank: event.versions for event in run.until(RankReady, 2)}
+        warm = Path(f"/proc/{children(run.agent())[0]}/task")
+        assert len(list(warm.iterdir())) == 1  # else a fork could hang
+        secret = "hunter2-in-the-rank-only"
+        for pid in (run.agent(), *children(run.agent())):
+            assert secret not in Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+    for rank, place in seen.items():
+        assert place["cwd"] == place["path"] == str(ROOT)
+        assert place["session"] == place["pid"]
+        assert place["threads"] == place["OMP_NUM_THREADS"] == place["OPENBLAS_NUM_THREADS"] == "1", rank
+        assert place["tasks"] == "1"
+        assert place["stdin"] == "b''"
+        assert place["A_TEST_SECRET"] == secret
+        assert place["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+        assert place["CUDA_VISIBLE_DEVICES"] == ""
+        assert place["GLOO_SOCKET_IFNAME"] == place["NCCL_SOCKET_IFNAME"] == "lo"
+        assert place["OF_THE_HOST"] == "größte; $(x)"
+
+
+def test_the_start_of_many_hosts_is_all_or_nothing() -> None:
+    fan_out = LocalFanOut()
+    hosts = [HostLaunch(label=name, ranks=(n,), devices=("cpu",)) for n, name in enumerate(("good", "bad"))]
+    hosts[1] = msgspec.structs.replace(hosts[1], python="/bin/false")
+    begun = time.monotonic()
+    with pytest.raises(NotReady, match=r"^bad: its agent ended with 1 before it began"):
+        fan_out.start(hosts)
+    assert time.monotonic() - begun < 10
+    assert {notice.host for notice in fan_out.poll(1.0) if notice.kind == "gone"} == {"good", "bad"}
+    fan_out.close(0.0)
