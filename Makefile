@@ -20,8 +20,8 @@ train: $(VENV)/.installed ## install, then train the main job on bundled real da
 	$(BIN)/python -m flodl experiment=quickstart $(ARGS)
 
 test: $(VENV)/.installed-test ## install, then run every test ring that this machine can run
-	$(BIN)/python -m pytest -m "ring0 or ring1 or ring2 or ring3" -n auto
-	$(BIN)/python -m pytest -m "ring4 or ring5"
+	@$(BIN)/python -m pytest -m "ring0 or ring1 or ring2 or ring3" -n auto; quick=$$?; \
+	$(BIN)/python -m pytest -m "ring4 or ring5" --durations=10 && exit $$quick  # both, whatever the first one found
 
 rings: $(VENV)/.installed-test ## the quick rings 0 to 3 only
 	$(BIN)/python -m pytest -n auto
