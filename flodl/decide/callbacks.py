@@ -7,14 +7,16 @@ next fastest rank that has not tried yet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
 from flodl.decide.messages import CallbackResult
 
-__all__ = ["Callbacks"]
+__all__ = ["Callbacks", "Speeds"]
+
+Speeds = Callable[[], Mapping[int, float | None]]  # smoothed ms per batch by rank, None unknown; asked when needed
 
 _REMEMBERED = 3  # durations that the slack is the mean of
 
@@ -34,15 +36,15 @@ class Callbacks(msgspec.Struct, kw_only=True):
     eval_ms: list[float] = []
     results: dict[str, float] = {}
 
-    def elect(self, policy: Literal["fastest"] | int, alive: Sequence[int], ms: Mapping[int, float | None]) -> int:
-        """The rank with the role; elects where there is none or it is gone. ms: smoothed ms per batch, None unknown."""
+    def elect(self, policy: Literal["fastest"] | int, alive: Sequence[int], speeds: Speeds) -> int:
+        """The rank with the role; elects where there is none or it is gone."""
         if self.rank is None or self.rank not in alive:
-            self.rank = policy if policy in alive and isinstance(policy, int) else _by_speed(alive, ms)[0]
+            self.rank = policy if policy in alive and isinstance(policy, int) else _by_speed(alive, speeds())[0]
         return self.rank
 
-    def next_saver(self, alive: Sequence[int], ms: Mapping[int, float | None]) -> int | None:
+    def next_saver(self, alive: Sequence[int], speeds: Speeds) -> int | None:
         """The rank that tries the save now: the role's, else the fastest that has not tried. None: all have."""
-        order = _by_speed(alive, ms)
+        order = _by_speed(alive, speeds())
         if self.rank in order:
             order = [self.rank, *order]
         return next((rank for rank in order if rank not in self.tried), None)

@@ -81,9 +81,10 @@ def _astray(ledger: Ledger, request: Request, epoch: int) -> dict[int, int]:
     Their window is what they may have begun, so that no window mixes epochs.
     """
     found: dict[int, int] = {}
-    for rank in sorted(request.quotas):
-        held = ledger.held.get(rank, [])
-        begun, _ = take_batches(held, request.pinned.get(rank, 0), request.batch_sizes[rank])
+    for rank, pinned in sorted(request.pinned.items()):
+        if not pinned or rank not in request.quotas:
+            continue
+        begun, _ = take_batches(ledger.held.get(rank, []), pinned, request.batch_sizes[rank])
         if begun and begun[0].epoch != epoch:
             found[rank] = num_samples(begun)
             ledger.recall(rank, found[rank])
@@ -103,8 +104,8 @@ def _recall_other_epochs(ledger: Ledger, rank: int, epoch: int) -> None:
 
 
 def _pinned_samples(ledger: Ledger, request: Request, rank: int) -> int:
-    head, _ = take_batches(ledger.held.get(rank, []), request.pinned.get(rank, 0), request.batch_sizes[rank])
-    return num_samples(head)
+    pinned = request.pinned.get(rank, 0)
+    return num_samples(take_batches(ledger.held[rank], pinned, request.batch_sizes[rank])[0]) if pinned else 0
 
 
 def _unit(request: Request) -> int:
@@ -156,12 +157,12 @@ def _deal_windows(
     ledger: Ledger, epoch: int, totals: Mapping[int, int], pinned: Mapping[int, int], *, is_final: bool
 ) -> None:
     """Give every rank its windows; others' unstarted tails are recalled where the stock does not suffice."""
-    needed = sum(max(0, samples - ledger.held_samples(rank, epoch)) for rank, samples in totals.items())
-    if is_final or needed > ledger.owed_samples(epoch):
+    missing = {rank: samples - ledger.held_samples(rank, epoch) for rank, samples in totals.items()}
+    if is_final or sum(max(0, samples) for samples in missing.values()) > ledger.owed_samples(epoch):
         for rank, samples in totals.items():
             ledger.recall(rank, max(samples, pinned[rank]))
-    for rank, samples in totals.items():
-        ledger.deal(rank, epoch, samples - ledger.held_samples(rank, epoch))
+    for rank, samples in missing.items():
+        ledger.deal(rank, epoch, samples)
 
 
 def _deal_ahead(ledger: Ledger, epoch: int, targets: Mapping[int, int], unit: int) -> None:
@@ -257,6 +258,8 @@ def _overshoot(held: Sequence[Range], batches: int, batch_size: int, allowed: in
 
     A rank that is past its planned point already plans from where it is, so that all it may have run comes first.
     """
+    if not allowed:
+        return 0
     _, ahead = take_batches(held, batches, batch_size)
     whole = sum(len(piece) for piece in ahead if piece.epoch == ahead[0].epoch) // batch_size
     return min(allowed, whole)

@@ -27,7 +27,7 @@ def _ask_saver(mind: Mind, reason: str) -> list[Command]:
     """Send the rank that evaluates and saves off, or, when all have tried, everybody."""
     state = mind.state
     callbacks = state.callbacks
-    saver = callbacks.next_saver(mind.alive, mind.pace.smoothed_ms(mind.alive))
+    saver = callbacks.next_saver(mind.alive, mind.speeds)
     if saver is None:
         return _release(mind, reason)
     names: tuple[CallbackName, ...] = ("save",)
@@ -73,7 +73,7 @@ def _go_on(mind: Mind, rank: int) -> list[Command]:
         if callbacks.saved:
             callbacks.released = True
             return _release(mind, "the weights are saved")
-        following = callbacks.next_saver(mind.alive, mind.pace.smoothed_ms(mind.alive))
+        following = callbacks.next_saver(mind.alive, mind.speeds)
         callbacks.released = following is None
         return _ask_saver(mind, f"{mind.name(rank)} could not save the weights")
     return _end(mind) if not mind.alive else []

@@ -85,6 +85,10 @@ class Mind:
         place = self.by_rank.get(rank)
         return f"rank {rank} ({place.device} of {place.host})" if place else f"rank {rank}"
 
+    def speeds(self) -> dict[int, float | None]:
+        """Smoothed milliseconds per batch of the living ranks, None where unknown."""
+        return self.pace.smoothed_ms(self.alive)
+
     def batch_sizes(self) -> dict[int, int]:
         """Samples per batch of the living ranks."""
         return {rank: self.by_rank[rank].batch_size for rank in self.alive}

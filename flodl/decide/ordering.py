@@ -22,7 +22,7 @@ def next_order(mind: Mind, at: float) -> list[Command]:
         return begin_finish(mind, state.stop.reason)
     if state.failure:
         return begin_finish(mind, state.failure)
-    callback_rank = state.callbacks.elect(mind.job.callbacks.policy, mind.alive, mind.pace.smoothed_ms(mind.alive))
+    callback_rank = state.callbacks.elect(mind.job.callbacks.policy, mind.alive, mind.speeds)
     request, why = _request(mind, callback_rank)
     dealt = plan(state.ledger, request)
     if dealt is None:

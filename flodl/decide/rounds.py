@@ -44,11 +44,11 @@ class Order(msgspec.Struct, kw_only=True):
 
     def missing_reports(self, alive: Iterable[int]) -> tuple[int, ...]:
         """Living ranks that have not reported the end of their window."""
-        return tuple(rank for rank in alive if rank not in self.reports)
+        return tuple([rank for rank in alive if rank not in self.reports])
 
     def missing_results(self, alive: Iterable[int]) -> tuple[int, ...]:
         """Living ranks that do not hold the round's result yet."""
-        return tuple(rank for rank in alive if rank not in self.results)
+        return tuple([rank for rank in alive if rank not in self.results])
 
     @property
     def divergence(self) -> float:
@@ -58,11 +58,12 @@ class Order(msgspec.Struct, kw_only=True):
 
     def exposed_ms(self, rank: int) -> float:
         """Averaging time that `rank`'s training waited for in this order."""
-        return sum(part[rank].exposed_ms for part in (self.reports, self.results) if rank in part)
+        report, result = self.reports.get(rank), self.results.get(rank)
+        return (report.exposed_ms if report is not None else 0.0) + (result.exposed_ms if result is not None else 0.0)
 
     @property
     def nonfinite(self) -> dict[int, str]:
         """Ranks whose contribution was left out, with their first parameter that was not finite."""
-        found = {rank: done.nonfinite for part in (self.reports, self.results) for rank, done in part.items()}
-        found |= {rank: done.nonfinite for rank, done in self.reports.items() if done.nonfinite}
-        return {rank: name for rank, name in sorted(found.items()) if name}
+        parts = (self.results, self.reports)
+        found = {rank: done.nonfinite for part in parts for rank, done in part.items() if done.nonfinite}
+        return dict(sorted(found.items()))

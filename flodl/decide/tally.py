@@ -104,11 +104,13 @@ class Tally(msgspec.Struct, kw_only=True):
         self.paused_seconds += paused_seconds
         self.rounds += order.number - order.first + 1
         self.divergence = order.divergence
-        self.exposed_ms += max((order.exposed_ms(rank) for rank in order.reports), default=0.0)
-        for rank, done in sorted(order.reports.items()):
+        exposed = {rank: order.exposed_ms(rank) for rank in sorted(order.reports)}
+        self.exposed_ms += max(exposed.values(), default=0.0)
+        for rank, exposed_ms in exposed.items():
+            done = order.reports[rank]
             epoch = self.epochs.setdefault(order.epochs.get(rank, order.epoch), EpochSums())
             for sums in (epoch.ranks.setdefault(rank, RankSums()), self.ranks.setdefault(rank, RankSums())):
-                sums.add(done, order.exposed_ms(rank))
+                sums.add(done, exposed_ms)
             for name, value in done.scalars.items():
                 epoch.scalars[name] = epoch.scalars.get(name, 0.0) + value
             if done.batches:
