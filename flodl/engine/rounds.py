@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
@@ -19,9 +19,9 @@ __all__ = ["Rounds"]
 
 
 class Rounds:
-    """Forms groups and runs rounds beside the training thread; changes the model only in `start` and `adopt`.
+    """Forms groups and runs rounds beside the training thread; changes the model only in `settle` and `adopt`.
 
-    niceness: of the averaging thread, above 0 where rounds run beside training.
+    niceness: of the averaging thread, above 0 where rounds run beside training. last_round: newest one held.
     """
 
     def __init__(self, rank: int, model: nn.Module, rule: Rule, averager: Averager, *, niceness: int = 0) -> None:
@@ -34,35 +34,42 @@ class Rounds:
         self._averager = averager
         self._niceness = niceness
         self._lane: Lane | None = None
+        self._wanted = RoundOrder(0, 0, 0.0)
         self._last_end = time.perf_counter()
 
-    def form(self, command: FormGroup) -> Future[Tensor | None]:
+    def form(self, command: FormGroup) -> Future[list[Tensor]]:
         """Leave the old generation as it is and join the new one on a fresh thread.
 
-        The future holds the source's bytes, None where nobody's state is adopted.
+        The future holds what the source sent: for a common start all parameters and buffers as bytes, to repair a
+        round its result; nothing where there is no source.
         """
         if self._lane is not None:
             self._lane.retire()
         self.generation, self.ranks = command.generation, command.ranks
         self.rule.regroup(len(command.ranks), command.ranks.index(self.rank))
         self._lane = Lane(f"averaging-{command.generation}", niceness=self._niceness)
-        mine = to_bytes(start_tensors(self._model)) if command.source is not None else None
+        mine: list[Tensor] = []
+        if command.source is not None:
+            mine = self.rule.result() if command.accept_round else [to_bytes(start_tensors(self._model))]
         return self._lane.submit(lambda: self._join(command, mine))
 
-    def start(self, command: FormGroup, joined: Tensor | None) -> str:
-        """Adopt the source's state; returns the hash of the result ("" where there is no source)."""
-        if joined is None:
+    def settle(self, command: FormGroup, joined: Sequence[Tensor]) -> str:
+        """Adopt what the source sent; returns the hash of the result of a common start, else ""."""
+        if not joined:
+            return ""
+        if command.accept_round:
+            self._repair(command, joined)
             return ""
         tensors = start_tensors(self._model)
-        from_bytes(joined, tensors)
+        from_bytes(joined[0], tensors)
         self.rule.start()
-        self.last_round = max(self.last_round, command.accept_round)
         return digest(to_bytes(tensors))
 
     def submit(self, order: RoundOrder, report: Callable[[Outcome], None] | None = None) -> Future[Outcome]:
         """Run a round on the averaging thread; `report` is called there as soon as the result is held."""
         if self._lane is None:
-            raise RuntimeError("a round was ordered before a group was formed")
+            raise ValueError(f"round {order.round} was ordered before a group was formed")
+        self._wanted = order
         return self._lane.submit(lambda: self._average(order, report))
 
     def adopt(self, outcome: Outcome) -> None:
@@ -70,10 +77,18 @@ class Rounds:
         self.rule.adopt(outcome)
         self.last_round = outcome.order.round
 
-    def _join(self, command: FormGroup, mine: Tensor | None) -> Tensor | None:
+    def _repair(self, command: FormGroup, result: Sequence[Tensor]) -> None:
+        """Who lacks the accepted round adopts its result as it would have in the round; who holds it went on."""
+        missed = command.accept_round
+        if self.last_round >= missed:
+            return
+        order = self._wanted if self._wanted.round == missed else RoundOrder(command.generation, missed, 1.0)
+        self.adopt(self.rule.repaired(result, order))
+
+    def _join(self, command: FormGroup, mine: list[Tensor]) -> list[Tensor]:
         self._averager.form(command.generation, command.ranks)
-        if mine is not None and command.source is not None:
-            self._averager.broadcast(command.generation, command.source, [mine])
+        if mine and command.source is not None:
+            self._averager.broadcast(command.generation, command.source, mine)
         self._last_end = time.perf_counter()
         return mine
 

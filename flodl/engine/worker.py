@@ -13,7 +13,7 @@ import traceback
 from typing import Literal, NoReturn
 
 import torch
-import torch._dynamo  # noqa: F401  the first optimizer would import it, seconds in every rank: the warm process does
+import torch._dynamo
 
 from flodl.decide.messages import RankFailed, RankReady
 from flodl.decide.roster import resolve_mode
@@ -25,9 +25,10 @@ from flodl.engine.averaging.rule import Rule
 from flodl.engine.build import Built, Surroundings, build
 from flodl.engine.callbacks import Callbacks
 from flodl.engine.data import Feed
+from flodl.engine.edges import Parts
 from flodl.engine.groups import GroupAverager, gloo_group, nccl_group
 from flodl.engine.link import RankLink
-from flodl.engine.loop import Loop, Parts
+from flodl.engine.loop import Loop
 from flodl.engine.orders import Link, Orders
 from flodl.engine.pace import Pace
 from flodl.engine.payload import RankPayload

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-import torch._dynamo  # noqa: F401  optimizers import it: once here instead of once per rank
+import torch._dynamo
 import torch.distributed as dist
 
 from flodl.decide.messages import Average, Finish, FormGroup, Range, Round, RunWindow
@@ -21,8 +21,9 @@ from flodl.engine.averaging.gradients import GradientRule
 from flodl.engine.averaging.parameters import ParameterRule
 from flodl.engine.callbacks import Callbacks
 from flodl.engine.data import Feed
+from flodl.engine.edges import Parts
 from flodl.engine.groups import GroupAverager, gloo_group
-from flodl.engine.loop import Loop, Parts
+from flodl.engine.loop import Loop
 from flodl.engine.orders import Orders
 from flodl.engine.pace import Pace
 from flodl.engine.rounds import Rounds
@@ -86,7 +87,9 @@ class After:
         self.kind, self.count = kind, count
 
 
-def make_loop(rank: int, link: Any, *, rule: str, model: Any, optimizer: Any, step: Any, data: Any, **options: Any) -> Loop:
+def make_loop(
+    rank: int, link: Any, *, rule: str, model: Any, optimizer: Any, step: Any, data: Any, **options: Any
+) -> Loop:
     """A loop over real parts; options: batch_size, gamma, schedule, speed, seed, held, runs_ahead, and the rule's."""
     batch_size, seed = options.pop("batch_size"), options.pop("seed", 0)
     gamma, speed, held = options.pop("gamma", 1.0), options.pop("speed", 1.0), options.pop("held", None)
@@ -123,13 +126,20 @@ def window(number: int, batches: int, ranges: Sequence[tuple[int, int, int]], **
     rounds = (Round(number, batches, before, samples),)
     dealt = tuple(Range(*piece) for piece in ranges)
     return RunWindow(
-        to=(0,), generation=fields.pop("generation", 1), rounds=rounds, ranges=dealt, epoch=fields.pop("epoch", 0),
-        reason="test", **fields,
+        to=(0,),
+        generation=fields.pop("generation", 1),
+        rounds=rounds,
+        ranges=dealt,
+        epoch=fields.pop("epoch", 0),
+        reason="test",
+        **fields,
     )
 
 
 def average(number: int, masses: Sequence[float], **fields: Any) -> Average:
-    return Average(to=(0,), generation=fields.pop("generation", 1), round=number, masses=tuple(masses), reason="test", **fields)
+    return Average(
+        to=(0,), generation=fields.pop("generation", 1), round=number, masses=tuple(masses), reason="test", **fields
+    )
 
 
 def finish(*callbacks: Any) -> Finish:

@@ -33,7 +33,9 @@ class Scalar(nn.Module):
 class Team:
     """One model and rule per rank, joined at a board. `common`: what all start from (None: each its own value)."""
 
-    def __init__(self, make_rule: Callable[[Any, Any], Any], models: Sequence[Any], *, common: float | None = None) -> None:
+    def __init__(
+        self, make_rule: Callable[[Any, Any], Any], models: Sequence[Any], *, common: float | None = None
+    ) -> None:
         board = Board(10.0)
         self.models = list(models)
         self.optimizers = [torch.optim.SGD(model.parameters(), lr=1.0) for model in models]
@@ -86,7 +88,7 @@ class Team:
         def run(rank: int) -> None:
             try:
                 results[rank] = call(rank)
-            except BaseException as error:  # noqa: BLE001  raised again below
+            except BaseException as error:
                 errors.append(error)
 
         threads = [threading.Thread(target=run, args=(rank,)) for rank in range(len(self.models))]

@@ -122,7 +122,9 @@ def test_divergence_compares_this_ranks_weights_with_the_mean() -> None:
 
 def test_a_small_pull_on_bfloat16_weights_is_kept_in_float32() -> None:
     """256 + 1 is 256 in bfloat16: sums, means and the center must not be."""
-    team = Team(elastic(alpha=0.001, beta=0.001), [Scalar(256.0, torch.bfloat16), Scalar(2.0, torch.bfloat16)], common=0.0)
+    team = Team(
+        elastic(alpha=0.001, beta=0.001), [Scalar(256.0, torch.bfloat16), Scalar(2.0, torch.bfloat16)], common=0.0
+    )
     for _ in range(100):
         team.round_of([1, 1])
     assert center(team) == pytest.approx(12.27, abs=0.4)

@@ -79,7 +79,9 @@ def grants(quotas: tuple[int, ...], rank: int, rounds: int) -> list[RunWindow]:
     return orders
 
 
-def live(quotas: tuple[int, ...], rounds: int, dtype: torch.dtype, optim: str, store: Path, **options: Any) -> list[Any]:
+def live(
+    quotas: tuple[int, ...], rounds: int, dtype: torch.dtype, optim: str, store: Path, **options: Any
+) -> list[Any]:
     def work(rank: int) -> Any:
         script = [rig.form(range(len(quotas))), *grants(quotas, rank, rounds), rig.finish()]
         link = rig.ScriptedLink(script, store)
@@ -108,7 +110,9 @@ def with_ddp(dtype: torch.dtype, optim: str, store: Path, clip: float | None) ->
         model = Odd(0, dtype)
         ddp = DistributedDataParallel(model)
         optimizer = OPTIMIZERS[optim]([p for p in model.parameters() if p.requires_grad])
-        feed = Feed(data(2 * BATCH * STEPS, dtype), batch_size=BATCH, seed=0, num_positions=2 * BATCH * STEPS, device=rig.CPU)
+        feed = Feed(
+            data(2 * BATCH * STEPS, dtype), batch_size=BATCH, seed=0, num_positions=2 * BATCH * STEPS, device=rig.CPU
+        )
         feed.restate([piece for order in grants((1, 1), rank, STEPS) for piece in order.ranges])
         while (batch := feed.next()) is not None:
             loss_of(ddp, batch.inputs).backward()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +11,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from flodl.decide.messages import AveragingDone, WindowDone
+from flodl.decide.messages import AveragingDone, Range, WindowDone
 from flodl.decide.shares import mass, shares
 from flodl.engine.data import Feed
-from flodl.decide.messages import Range
 from tests.engine import rig
 
 QUOTAS = (3, 1)

@@ -10,6 +10,7 @@ last common mean, which every member holds; about zero it would lose the varianc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -71,6 +72,13 @@ class Contribution:
             mine.copy_(value)
         for mean, variance in self.moments:
             flat.buffer_views[variance].add_((flat.buffer_views[mean] - reference.buffer_views[mean]).square_())
+
+    def load(self, result: Sequence[Tensor]) -> None:
+        """Hold another rank's settled round: its values per vector and then, where the rule has some, its extra."""
+        for vector, values in zip(self.flat.vectors, result, strict=False):
+            vector[: values.numel()].copy_(values)
+        if self.extra.numel():
+            self.extra.copy_(result[-1])
 
     def settle(self, reference: Flat) -> Sums:
         """Turn the members' sum into their mean, in place. Where nobody moved the values stay zeros: no result."""

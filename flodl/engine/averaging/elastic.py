@@ -14,10 +14,11 @@ ordered with `consensus` (the last one, a nudge) is weighted, adopted whole by e
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from flodl.engine.averaging.flat import Flat
@@ -70,13 +71,15 @@ class ElasticRule(ParameterRule):
 
     def average(self, averager: Averager, order: RoundOrder) -> Outcome:
         """The round, and the difference that the training thread will add: 100 MB of arithmetic it need not do."""
-        difference = self.difference
+        contribution, difference = self.contribution, self.difference
         outcome = super().average(averager, order)
-        if outcome.moved and not outcome.nonfinite:
-            target, pull = self._target(outcome), self._pull(outcome)
-            parts = zip(difference.parameters, target.parameters, self.local.parameters, strict=True)
-            for ahead, wanted, taken in parts:
-                torch.sub(wanted, taken, out=ahead).mul_(pull)
+        self._make_difference(outcome, contribution.flat, difference)
+        return outcome
+
+    def repaired(self, result: Sequence[Tensor], order: RoundOrder) -> Outcome:
+        """As in the round itself: what was learnt since the snapshot stays."""
+        outcome = super().repaired(result, order)
+        self._make_difference(outcome, self.contribution.flat, self.difference)
         return outcome
 
     @torch.no_grad()
@@ -92,14 +95,21 @@ class ElasticRule(ParameterRule):
             self.transfer.add(self.difference)
             self.transfer.put_buffers(mean)
         else:
-            self._settle_on(self._target(outcome), self._pull(outcome))
+            self._settle_on(self._target(outcome, mean), self._pull(outcome))
             self.transfer.put_buffers(mean)
         self.consensus.copy_(mean)
         self._move_center(outcome)
 
-    def _target(self, outcome: Outcome) -> Flat:
-        stored = self.center is not None and not outcome.order.consensus
-        return self.center if stored and self.center is not None else self.contribution.flat
+    def _make_difference(self, outcome: Outcome, mean: Flat, difference: Flat) -> None:
+        """a * (target - snapshot), into buffers of the round's own generation."""
+        if not outcome.moved or outcome.nonfinite:
+            return
+        target, pull = self._target(outcome, mean), self._pull(outcome)
+        for ahead, wanted, taken in zip(difference.parameters, target.parameters, self.local.parameters, strict=True):
+            torch.sub(wanted, taken, out=ahead).mul_(pull)
+
+    def _target(self, outcome: Outcome, mean: Flat) -> Flat:
+        return mean if self.center is None or outcome.order.consensus else self.center
 
     def _pull(self, outcome: Outcome) -> float:
         is_whole = self.alpha is None or outcome.order.consensus or not outcome.order.mass > 0

@@ -7,7 +7,7 @@ by samples, in float32 or better; who ran nothing takes the step all the same.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -53,6 +53,7 @@ class GradientRule:
         self.common = Flat(self.layout, device=self.flat_place)  # buffers of the last round; gradients on the way back
         self.transfer = Transfer(self.layout, self.device, flat_device or torch.device("cpu"))
         self.contribution = self._contribution(1, 0)
+        self.common_present = self.contribution.extra.clone()
         self.samples = 0
         self.present = torch.zeros(len(self.trainable))
 
@@ -111,13 +112,23 @@ class GradientRule:
         """Clip the averaged gradient and take the step that everybody takes."""
         if outcome.moved:
             self.common.copy_(self.contribution.flat)
-            present = (self.contribution.extra > 0).tolist()
+            self.common_present = self.contribution.extra.clone()
+            present = (self.common_present > 0).tolist()
             for parameter, view, has in zip(self.trainable, self.common.parameter_views, present, strict=True):
                 parameter.grad = _like(parameter, view) if has else None
             clip(self.optimizer, self.max_grad_norm)
             self.optimizer.step()
             self.transfer.put_buffers(self.common)
         self.discard()
+
+    def result(self) -> list[Tensor]:
+        """The averaged gradients and buffers, and who had a gradient at all."""
+        return [*(vector.clone() for vector in self.common.vectors), self.common_present.clone()]
+
+    def repaired(self, result: Sequence[Tensor], order: RoundOrder) -> Outcome:
+        """The step that this rank missed: from the same weights with the same gradient it is the same."""
+        self.contribution.load(result)
+        return Outcome(order, True, 0.0, "", 0.0, 0.0, 0.0)
 
     def discard(self) -> None:
         """Forget the round's gradients."""

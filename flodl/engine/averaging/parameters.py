@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from flodl.engine.averaging.contribution import Contribution
@@ -94,6 +94,17 @@ class ParameterRule:
             self.transfer.put(self.consensus)
             if outcome.nonfinite:
                 forget_nonfinite(self.optimizer)
+
+    def result(self) -> list[Tensor]:
+        """The consensus."""
+        return [vector.clone() for vector in self.consensus.vectors]
+
+    def repaired(self, result: Sequence[Tensor], order: RoundOrder) -> Outcome:
+        """The consensus that another rank holds becomes this one's outcome of the round."""
+        self.contribution.load(result)
+        self.transfer.wait()
+        nonfinite = first_nonfinite(self.local) if order.mass > 0 else ""
+        return Outcome(order, True, 0.0, nonfinite, 0.0, 0.0, 0.0)
 
     def discard(self) -> None:
         """Nothing is held back between rounds but the weights themselves."""

@@ -8,7 +8,7 @@ that is abandoned leaves nothing behind and can be repeated by the survivors fro
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -82,6 +82,14 @@ class Rule(Protocol):
 
     def adopt(self, outcome: Outcome) -> None:
         """Take over the result. On the training thread."""
+        ...
+
+    def result(self) -> list[torch.Tensor]:
+        """Copies of what the last adopted round gave: enough for a rank that lacks it to adopt it too."""
+        ...
+
+    def repaired(self, result: Sequence[torch.Tensor], order: RoundOrder) -> Outcome:
+        """Another rank's `result` of a round that this one took part in but does not hold, ready to be adopted."""
         ...
 
     def discard(self) -> None:

@@ -1,0 +1,214 @@
+"""What a rank does at a step's edge: groups, averagings, reports, callbacks. The training window itself: `loop`."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from flodl.decide.messages import (
+    Average,
+    AveragingDone,
+    CallbackName,
+    Finish,
+    FormGroup,
+    Goodbye,
+    GroupFormed,
+    Round,
+)
+from flodl.decide.shares import shares
+from flodl.engine.averaging.rule import Outcome, RoundOrder
+from flodl.engine.callbacks import Callbacks
+from flodl.engine.data import Feed
+from flodl.engine.orders import LOOK_SECONDS, Link, Orders, RankOrder, RegroupedError
+from flodl.engine.pace import Pace
+from flodl.engine.rounds import Rounds
+from flodl.engine.schedule import LearningRate
+from flodl.engine.tally import Tally, finite
+
+__all__ = ["Edges", "Parts"]
+
+
+class Step(Protocol):
+    """The user's training step: a batch's mean loss, a scalar."""
+
+    def __call__(self, model: nn.Module, batch: Any) -> Tensor: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What one rank trains with. runs_ahead: it trains on while a round runs (cpu_async)."""
+
+    rank: int
+    device: torch.device
+    seed: int
+    gamma: float
+    runs_ahead: bool
+    model: nn.Module
+    step: Step
+    feed: Feed
+    rate: LearningRate
+    pace: Pace
+    rounds: Rounds
+    callbacks: Callbacks
+
+
+class Edges:
+    """One rank's state, and the things it does between batches.
+
+    round: the one being worked for. ran: batches since the last planned point. planned: batches of the open window.
+    ahead: how many may be run past a planned point before the next window is ordered; is_past: that point is passed.
+    averaging: the round that runs beside training.
+    """
+
+    def __init__(self, parts: Parts, link: Link, orders: Orders) -> None:
+        self.parts, self.link, self.orders = parts, link, orders
+        self.tally = Tally()
+        self.round = Round(0, 0, 0, 0)
+        self.ran = self.planned = self.ahead = self.epoch = 0
+        self.is_open = self.is_past = self.is_left = False
+        self.averaging: Future[Outcome] | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """The planned point is reached, or there is nothing left to run before it."""
+        return self.is_open and (self.ran >= self.planned or not len(self.parts.feed))
+
+    @property
+    def may_train(self) -> bool:
+        """Before the planned point of an open window, or ahead of the next one."""
+        limit = self.planned if self.is_open else (self.ahead if self.parts.runs_ahead else 0)
+        return self.ran < limit and len(self.parts.feed) > 0
+
+    @property
+    def samples_dealt(self) -> float:
+        """Samples of the run before the next batch: what drives the learning rate.
+
+        Past a planned point the next window's figures are not known yet: it is taken to go on as the last one did.
+        """
+        windows = self.ran / self.round.batches if self.round.batches else 0.0
+        return self.round.samples_before + self.round.samples * (windows + (1.0 if self.is_past else 0.0))
+
+    def next_order(self) -> RankOrder | None:
+        """What is there while there is work; else wait, for a round's result too.
+
+        The wait counts as idle before the round is ordered (it is for slower ranks) and as exposed after that.
+        """
+        if self.may_train or self.is_due:
+            return self.orders.next(0)
+        began, waits_for_result = time.perf_counter(), self.averaging is not None
+        self.link.activity = "wait"
+        order = self.orders.next(LOOK_SECONDS if waits_for_result else None)
+        self.tally.spend("exposed" if waits_for_result else "idle", (time.perf_counter() - began) * 1000)
+        return order
+
+    # ---------------------------------------------------------------------------------------------------- averaging
+
+    def average(self, order: Average) -> None:
+        """A round of the last window's work: waited for, or beside training where that runs ahead."""
+        rounds = self.parts.rounds
+        if order.generation != rounds.generation:
+            return
+        began = time.perf_counter()
+        own = shares(order.masses)[rounds.ranks.index(rounds.rank)]
+        wanted = RoundOrder(order.generation, order.round, own, order.consensus)
+        if self.parts.runs_ahead:
+            self.averaging = rounds.submit(wanted, lambda outcome: self.say_averaged(outcome, 0.0))
+            return
+        self.link.activity = "average"
+        outcome = self.orders.wait(rounds.submit(wanted))
+        self.adopt(outcome)
+        self.say_averaged(outcome, (time.perf_counter() - began) * 1000 - outcome.waited_ms)
+
+    def combine(self, mass: float) -> None:
+        """End one round of a grant: combine with the others and adopt the result."""
+        rounds, began = self.parts.rounds, time.perf_counter()
+        self.link.activity = "average"
+        rounds.rule.snapshot()
+        try:
+            outcome = self.orders.wait(rounds.submit(RoundOrder(rounds.generation, self.round.number, mass)))
+        except RegroupedError:
+            self.tally.clear()  # what of the grant counts is read off the rounds that are held
+            raise
+        self.adopt(outcome)
+        self.tally.divergence = max(self.tally.divergence, finite(outcome.divergence))
+        self.tally.nonfinite = outcome.nonfinite or self.tally.nonfinite
+        self.tally.spend("idle", outcome.waited_ms)
+        self.tally.spend("exposed", max(0.0, (time.perf_counter() - began) * 1000 - outcome.waited_ms))
+
+    def adopt_when_ready(self) -> None:
+        """Adopt a round that ended beside training."""
+        if self.averaging is not None and self.averaging.done():
+            self.finish_averaging()
+
+    def finish_averaging(self) -> None:
+        """Wait for the round that runs beside training, if there is one, and adopt it."""
+        if self.averaging is not None:
+            with self.tally.timing("exposed"):
+                outcome = self.orders.wait(self.averaging)
+                self.averaging = None
+                self.adopt(outcome)
+
+    def adopt(self, outcome: Outcome) -> None:
+        """Everybody's result, at the rate of the round's beginning: a common step needs a common rate."""
+        self.parts.rate.at(self.round.samples_before)
+        self.parts.rounds.adopt(outcome)
+
+    # ------------------------------------------------------------------------------------------- groups and reports
+
+    def form_group(self, order: FormGroup) -> None:
+        """A new generation. An open window goes on, unless a common start makes its work void."""
+        self.adopt_when_ready()
+        self.averaging = None
+        rounds = self.parts.rounds
+        patience = None if rounds.generation else 0.0  # before the first group there is nobody else to blame
+        joined = self.orders.wait(rounds.form(order), patience_seconds=patience)
+        digest = rounds.settle(order, joined)
+        if order.source is not None and not order.accept_round:
+            self.is_open, self.ran, self.ahead = False, 0, 0
+            self.tally.clear()
+        held = rounds.last_round
+        self.link.send(
+            GroupFormed(at=0.0, rank=rounds.rank, generation=order.generation, last_round=held, digest=digest)
+        )
+
+    def say_averaged(self, outcome: Outcome, exposed_ms: float) -> None:
+        """Tell that a round's result is held. In cpu_async on the averaging thread."""
+        self.link.send(
+            AveragingDone(
+                at=0.0,
+                rank=self.parts.rank,
+                generation=outcome.order.generation,
+                round=outcome.order.round,
+                divergence=finite(outcome.divergence),
+                exposed_ms=max(0.0, exposed_ms),
+                duration_ms=outcome.duration_ms,
+                nonfinite=outcome.nonfinite,
+            )
+        )
+
+    def report(self) -> None:
+        """Send the figures since the last report and begin anew."""
+        parts = self.parts
+        window = (parts.rank, parts.rounds.generation, self.round.number)
+        self.link.send(self.tally.report(window, parts.pace.take(), parts.device))
+        self.tally.clear()
+        self.ran = 0
+
+    def call_back(self, names: tuple[CallbackName, ...], epoch: int) -> None:
+        """Run callbacks; their time is no part of any reading."""
+        for name in names:
+            self.link.activity = "callback"
+            with self.tally.timing("callback"):
+                self.tally.callbacks.append(self.parts.callbacks.run(name, epoch))
+
+    def finish(self, order: Finish) -> None:
+        """The last callbacks, then goodbye."""
+        self.finish_averaging()
+        self.call_back(order.callbacks, self.epoch)
+        self.link.send(Goodbye(at=0.0, rank=self.parts.rank, callbacks=tuple(self.tally.callbacks)))
+        self.is_left = True
