@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from flodl.errors import Problem
 from flodl.spec.elche import ElCheConfig
 from flodl.spec.job import JobSpec
+from flodl.spec.reader import shown
 
 __all__ = ["contradictions", "ineffective"]
 
@@ -23,7 +24,7 @@ def ineffective(job: JobSpec) -> tuple[Problem, ...]:
     """Warnings: what the job sets and its mode ignores. One override can so span a sweep over modes."""
     config = job.elche
     found = [
-        Problem(key=f"elche.{knob}", value=str(getattr(config, knob)), constraint=f"is ignored: {reason}")
+        Problem(key=f"elche.{knob}", value=shown(getattr(config, knob)), constraint=f"is ignored: {reason}")
         for knob, reason in _ignored(config)
         if getattr(config, knob) != _default(knob)
     ]

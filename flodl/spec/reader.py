@@ -41,9 +41,16 @@ def hints(kind: type[Value]) -> dict[str, Any]:
 
 def shown(value: object, limit: int = 60) -> str:
     """A value as a person would write it in YAML, cut to `limit` characters."""
-    text = {None: "null", True: "true", False: "false"}.get(value) if isinstance(value, bool | None) else str(value)
-    text = text or "''"
+    text = _written(value) or "''"
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _written(value: object) -> str:
+    if isinstance(value, bool | None):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_written(item) for item in cast('Sequence[object]', value))}]"
+    return str(value)
 
 
 class Reader:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
@@ -30,4 +31,9 @@ def shipped() -> Iterator[None]:
 
 def job(overrides: Sequence[str] = ()) -> JobSpec:
     """What a command line with these overrides means. Raises what the command line would explain."""
+    return _job(tuple(overrides))
+
+
+@cache
+def _job(overrides: tuple[str, ...]) -> JobSpec:
     return job_of(resolve(compose("config", list(overrides))), TASK_KEYS)

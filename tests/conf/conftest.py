@@ -1,4 +1,4 @@
-"""One reading of conf/ for all tests of a module."""
+"""One reading of conf/ for the tests of a module."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from tests.conf.composing import shipped
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def composing() -> Iterator[None]:
+    """For modules that compose without a command line; `flodl.app.run` composes by itself."""
     with shipped():
         yield

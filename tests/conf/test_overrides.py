@@ -18,6 +18,8 @@ from flodl.spec.keys import job_keys
 from tests.conf.composing import job
 from tests.conf.samples import SAMPLES
 
+pytestmark = pytest.mark.usefixtures("composing")
+
 GUARD_OF = {"guard.threshold": "trend", "guard.name": "none"} | {
     key: "msf" for key in SAMPLES if key.startswith(("guard.nudge", "guard.suppress", "guard.ema"))
 }

@@ -1,0 +1,130 @@
+"""Every choice of every group composes and decodes, says what its keys mean, and agrees with the values in code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from flodl.errors import ConfigError
+from flodl.spec.checks import ineffective
+from flodl.spec.elche import MODES, ElCheConfig
+from flodl.spec.guard import MsfGuardConfig, NoGuardConfig, TrendGuardConfig
+from flodl.spec.job import JobSpec
+from tests.conf.composing import CONF, job
+
+pytestmark = pytest.mark.usefixtures("composing")
+
+GROUPS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir() and folder.name != "hydra")
+CHOICES = [(path.parent.name, path.stem) for group in GROUPS for path in sorted((CONF / group).glob("*.yaml"))]
+FILES = sorted(CONF.rglob("*.yaml"))
+KEY = re.compile(r"^\s*(?:- )?(?P<key>[\w.]+):(?P<rest>.*)$")
+EXPLAINED_ABOVE = {"_target_", "name", "mode", "task", "defaults", "help", "template", "app_name"}
+
+
+def ids(paths: list[Path]) -> list[str]:
+    return [str(path.relative_to(CONF)) for path in paths]
+
+
+@pytest.mark.parametrize(("group", "choice"), CHOICES)
+def test_every_choice_composes_and_decodes(group: str, choice: str) -> None:
+    extra = ["spec=spec.json"] if (group, choice) == ("task", "rerun") else []
+    assert isinstance(job([f"{group}={choice}", *extra]), JobSpec)
+
+
+def test_the_shipped_choices_are_the_promised_ones() -> None:
+    found = {group: {choice for of, choice in CHOICES if of == group} for group in GROUPS}
+    assert found["elche"] == {"auto", *MODES}
+    assert found["cluster"] == {"local", "rehearsal", "rehearsal4", "twohost"}
+    assert found["model"] == {"mlp", "lenet", "resnet20"}
+    assert found["dataset"] == {"digits", "synthetic"}
+    assert found["optim"] == {"sgd", "adamw"}
+    assert found["scheduler"] == {"constant", "cosine", "step"}
+    assert found["guard"] == {"none", "trend", "msf"}
+    assert found["meta"] == {"on", "off"}
+    assert found["outer"] == {"average"}
+    assert found["task"] == {"train", "simulate", "rerun"}
+
+
+def test_the_defaults_list_is_the_documented_one() -> None:
+    listed: dict[str, str] = {}
+    for entry in yaml.safe_load((CONF / "config.yaml").read_text())["defaults"]:
+        listed |= entry if isinstance(entry, dict) else {}
+    wanted = ("task=train elche=auto cluster=local model=resnet20 dataset=digits step=classification optim=sgd "
+              "scheduler=cosine guard=trend meta=on outer=average")  # fmt: skip
+    assert listed | dict(pair.split("=") for pair in wanted.split()) == listed
+
+
+@pytest.mark.parametrize("mode", ["auto", *MODES])
+def test_an_elche_choice_is_the_preset_of_its_mode(mode: str) -> None:
+    cluster = ["cluster.workers.0.local_devices=all"]
+    assert job([f"elche={mode}", *cluster]).elche == ElCheConfig(mode=mode)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("choice", "value"), [("none", NoGuardConfig()), ("trend", TrendGuardConfig()), ("msf", MsfGuardConfig())]
+)
+def test_a_guard_choice_is_the_default_of_its_kind(choice: str, value: object) -> None:
+    assert job([f"guard={choice}"]).guard == value
+
+
+def test_what_conf_says_by_default_is_what_the_values_say_by_default() -> None:
+    made = job()
+    bare = JobSpec(elche=made.elche, cluster=made.cluster, model=made.model, dataset=made.dataset, step=made.step,
+                   optim=made.optim, scheduler=made.scheduler)  # fmt: skip
+    assert made == bare
+
+
+def test_no_shipped_choice_sets_what_its_mode_ignores() -> None:
+    for group, choice in CHOICES:
+        extra = ["spec=spec.json"] if choice == "rerun" else []
+        found = [str(p) for p in ineffective(job([f"{group}={choice}", *extra]))]
+        assert found == [], (group, choice)
+
+
+def test_the_quickstart_is_the_main_job() -> None:
+    made = job(["experiment=quickstart"])
+    assert made.elche == ElCheConfig(mode="cpu_cadence")
+    assert made.cluster.workers[0].local_devices == "cpu:2"
+    assert made.cluster.workers[0].speed == (1.0, 0.4)
+    assert made.model.target == "flodl.models.resnet.ResNet"
+    assert made.dataset.target == "flodl.datasets.digits.digits"
+
+
+def test_an_experiment_can_be_overridden() -> None:
+    assert job(["experiment=quickstart", "elche=cpu_async"]).elche.mode == "cpu_async"
+    assert job(["experiment=quickstart", "trainer.num_epochs=2"]).trainer.num_epochs == 2
+
+
+def test_the_model_fits_the_data_set_that_is_chosen() -> None:
+    made = job(["dataset.image_shape=[3, 32, 32]", "dataset.num_classes=100"])
+    assert made.model.args["in_shape"] == [3, 32, 32]
+    assert made.model.args["num_classes"] == 100
+
+
+def test_two_hosts_of_nccl_need_no_cpu_rank() -> None:
+    assert job(["cluster=twohost", "elche=nccl_cadence"]).elche.mode == "nccl_cadence"
+    with pytest.raises(ConfigError, match="use elche=cpu_cadence, or lend GPUs"):
+        job(["cluster=rehearsal", "elche=nccl_cadence"])
+
+
+@pytest.mark.parametrize("path", FILES, ids=ids(FILES))
+def test_every_file_begins_by_saying_what_it_is(path: Path) -> None:
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("# @package")]
+    assert re.match(r"# \w", lines[0])
+
+
+@pytest.mark.parametrize("path", FILES, ids=ids(FILES))
+def test_every_key_says_its_meaning(path: Path) -> None:
+    text = path.read_text().partition("template: |")[0]
+    if path.parent.name == "cluster" and path.stem != "local":
+        pytest.skip("its keys are explained in local.yaml")
+    mute = [
+        match["key"]
+        for line in text.splitlines()
+        if (match := KEY.match(line)) and match["key"] not in EXPLAINED_ABOVE
+        and "#" not in match["rest"] and match["rest"].strip()
+    ]  # fmt: skip
+    assert mute == []

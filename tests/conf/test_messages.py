@@ -1,0 +1,178 @@
+"""A wrong command line ends with words: key, value, what is wrong, what to do. No traceback, nothing left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flodl.__main__ import main
+from flodl.errors import ConfigError
+
+Flodl = Callable[..., str]
+
+
+@pytest.fixture
+def flodl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Flodl:
+    """Type a command line in an empty folder; it must be refused with exit code 2. Returns what standard error said."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FLODL_CLUSTER", raising=False)
+
+    def typed(*arguments: str, code: int = 2) -> str:
+        assert main(arguments) == code
+        said = capsys.readouterr().err
+        assert "Traceback" not in said
+        return said
+
+    return typed
+
+
+REFUSALS = {
+    "an unknown choice": (
+        ["elche=cpu_asink"],
+        "elche=cpu_asink: there is no such choice; did you mean cpu_async? elche is one of auto, cpu_async, ",
+    ),
+    "an unknown group": (["elchee=cpu_async"], "elchee=cpu_async: there is no such key; did you mean elche?"),
+    "an unknown key": (["trainer.num_epoch=3"], "did you mean trainer.num_epochs?"),
+    "a key without its group": (["num_epochs=3"], "there is no such key; did you mean trainer.num_epochs?"),
+    "an unknown key that is forced in": (
+        ["+trainer.num_epoch=3"],
+        "trainer.num_epoch: there is no such key; did you mean num_epochs?",
+    ),
+    "a key of another guard": (["guard.nudge_factor=0.5"], "to add it: '++guard.nudge_factor=0.5'"),
+    "another key of an optimizer": (["optim.foreach=true"], "to add it: '++optim.foreach=true'"),
+    "a new name in a map": (["cluster.env.NCCL_DEBUG=WARN"], "to add it: '++cluster.env.NCCL_DEBUG=WARN'"),
+    "a plus too many": (["+trainer.num_epochs=3"], "+trainer.num_epochs: the key is there already; leave out the +"),
+    "a plus before a group": (["+elche=cpu_sync"], "the group has a choice already; leave out the +: elche=cpu_sync"),
+    "a key to delete that is not there": (["~trainer.nothing"], "~trainer.nothing: there is no such key to delete"),
+    "no equals sign": (["trainer.num_epochs"], "trainer.num_epochs: cannot be read"),
+    "an open bracket": (["sim.ms_per_batch=[1,2"], "cannot be read"),
+    "several values without -m": (
+        ["elche=cpu_async,cpu_sync"],
+        "holds several values; to run each of them: -m elche=cpu_async,cpu_sync",
+    ),
+    "a list over a map": (["++cluster.env=[A]"], "cluster.env=[A]: does not fit what stands there"),
+    "an unknown primary config": (["--config-name=mine"], "config=mine: there is no such configuration"),
+    "a wrong type": (["trainer.batch_size=big"], "trainer.batch_size=big: must be a whole number >= 1"),
+    "contradictory knobs": (
+        ["elche=cpu_cadence", "elche.min_anchor=20", "elche.max_anchor=5"],
+        "elche.min_anchor=20: must not exceed elche.max_anchor=5; lower min_anchor or raise max_anchor",
+    ),
+    "gradients in cpu_async": (
+        ["elche=cpu_async", "elche.average=gradients"],
+        "elche.average=gradients: cpu_async trains on while it averages",
+    ),
+    "a value that is left open": (["trainer.seed=???"], "trainer.seed=???: has no value; give one: trainer.seed=..."),
+    "a task without its argument": (["task=rerun"], "spec=???: has no value; give one: spec=..."),
+    "NCCL on CPU ranks": (
+        ["elche=nccl_cadence", "cluster=rehearsal"],
+        "and cluster.workers[0] (localhost) lends cpu:2; use elche=cpu_cadence, or lend GPUs",
+    ),
+    "an interpolation to nowhere": (["model.depth=${nowhere}"], "model.depth: cannot be resolved"),
+    "an interpolation that comes back": (["name=\\${trainer.seed}"], "still holds ${ after resolving"),
+    "a target outside": (
+        ["step._target_=os.system"],
+        "step._target_=os.system: lies in Python's standard library, outside the packages that a config may call",
+    ),
+    "a target of no project": (["step._target_=nobody.has.This"], "say 'trusted_targets=[nobody.has.This]'"),
+    "a nested target outside": (["++step.inner={_target_: subprocess.run}"], "step.inner._target_=subprocess.run"),
+    "another machine": (
+        ["cluster.workers.0.host=node-a"],
+        "cluster.workers[0].host=node-a: is another machine, and SSH comes with a later version",
+    ),
+    "a precision that comes later": (
+        ["cluster.workers.0.overrides.precision=bfloat16"],
+        "cluster.workers[0].overrides.precision=bfloat16: comes with a later version of flodl",
+    ),
+    "a device that is not there": (["cluster.workers.0.local_devices=[63]"], "local_devices=63"),
+    "a rerun with another key": (
+        ["task=rerun", "spec=a/spec.json", "trainer.seed=1"],
+        "trainer.seed=1: is ignored by task=rerun: the job is the file's; leave it out, or compose a new job",
+    ),
+    "a rerun of nothing": (["task=rerun", "spec=a/b.json"], "spec=a/b.json: No such file or directory; name the spec"),
+    "an unknown task": (["task=probee"], "task=probee: there is no such choice"),
+    "trust in a number": (["trusted_targets=5"], "trusted_targets=5: must be one list of names"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_it_is_refused_in_words(case: str, flodl: Flodl) -> None:
+    arguments, words = REFUSALS[case]
+    assert words in flodl(*arguments)
+
+
+def test_all_problems_are_told_at_once(flodl: Flodl) -> None:
+    said = flodl("trainer.batch_size=0", "elche.gamma=much", "+trainer.epochs=3", "guard.threshold=-1")
+    assert "wrong in 4 places" in said
+    for key in ("trainer.batch_size=0", "elche.gamma=much", "trainer.epochs:", "guard.threshold=-1"):
+        assert key in said
+
+
+def test_all_open_values_are_told_at_once(flodl: Flodl) -> None:
+    said = flodl("trainer.seed=???", "name=???", "model.depth=${nowhere}", "optim.lr=${oc.env:NOT_SET}")
+    assert "wrong in 4 places" in said
+
+
+def test_a_secret_is_refused_and_shown_nowhere(flodl: Flodl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hunter2")
+    said = flodl("name=${oc.env:HF_TOKEN}", "checkpoint.stem=HF_TOKEN", 'model.depth="${oc.env:${checkpoint.stem}}"')
+    assert "name=${oc.env:HF_TOKEN}: asks for a secret" in said
+    assert "model.depth=${oc.env:HF_TOKEN}: asks for a secret" in said
+    assert "cluster.env_pass=[HF_TOKEN]" in said
+    assert "hunter2" not in said
+    assert not [p for p in tmp_path.rglob("*") if p.is_file() and b"hunter2" in p.read_bytes()]
+
+
+def test_a_secret_is_not_resolved_for_show_either(
+    flodl: Flodl, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hunter2")
+    with pytest.raises(SystemExit):
+        main(["--cfg", "job", "--resolve", "--no-such-flag"])
+    main(["--cfg", "job", "--resolve", "name=${oc.env:HF_TOKEN}"])
+    assert "hunter2" not in capsys.readouterr().out
+
+
+def test_trust_that_a_file_brings_is_refused(flodl: Flodl, tmp_path: Path) -> None:
+    own = tmp_path / "conf" / "experiment"
+    own.mkdir(parents=True)
+    (own / "sly.yaml").write_text("# @package _global_\ntrusted_targets: [os]\nstep:\n  _target_: os.system\n")
+    said = flodl("experiment=sly")
+    assert "comes from a file, and only the command line may extend trust" in said
+    said = flodl("experiment=sly", "trusted_targets=[shutil]")
+    assert "os.system: lies in Python's standard library" in said
+
+
+def test_a_typed_trust_is_enough(flodl: Flodl, capsys: pytest.CaptureFixture[str]) -> None:
+    flodl("step._target_=nobody.has.This", "trusted_targets=[nobody]", "launch.dry_run=true", code=0)
+
+
+def test_what_has_no_effect_is_a_warning(flodl: Flodl) -> None:
+    said = flodl("cluster=rehearsal", "elche=cpu_cadence", "elche.easgd_alpha=0.5", "elche.partition_ratios=[1,1]",
+                 "launch.dry_run=true", code=0)  # fmt: skip
+    assert "warning: elche.easgd_alpha=0.5: is ignored: only cpu_async uses it, and the mode is cpu_cadence" in said
+    assert "warning: elche.partition_ratios=[1.0, 1.0]: is ignored" in said
+
+
+def test_a_bug_of_ours_shows_its_traceback_and_says_whose_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("flodl.app.resolve", lambda config: 1 / 0)
+    assert main(["launch.dry_run=true"]) == 5
+    said = capsys.readouterr().err
+    assert "ZeroDivisionError" in said
+    assert "this is a bug in flodl" in said
+
+
+def test_problems_are_at_hand_for_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from flodl.app import run
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        run(["trainer.num_epochs=0", "trainer.batch_size=0"])
+    assert [(p.key, p.value) for p in caught.value.problems] == [
+        ("trainer.num_epochs", "0"),
+        ("trainer.batch_size", "0"),
+    ]
