@@ -106,7 +106,10 @@ class _Tag:
         return self.text
 
     def draw(self) -> None:
-        self.text = secrets.token_hex(2)
+        """Another tag than the present one."""
+        before = self.text
+        while self.text == before:
+            self.text = secrets.token_hex(2)
 
 
 _tag = _Tag()

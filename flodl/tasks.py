@@ -49,12 +49,15 @@ def show_plan(order: Order) -> None:
 
 def train(order: Order) -> None:
     """Train here and now. Raises what became of the run, unless it ended well."""
-    problems = list(unbuilt(order.job))
-    if problems:
-        raise ConfigError(problems)
     from flodl import trainer
     from flodl.record.folder import RunFolder
 
+    problems = list(unbuilt(order.job))
+    if RunFolder(order.folder).spec_path.exists():
+        problems.append(Problem(key="hydra.run.dir", value=str(order.folder), constraint="holds a run already",
+                                remedy="leave it out: every run gets a folder of its own"))  # fmt: skip
+    if problems:
+        raise ConfigError(problems)
     end = trainer.run(order.job, RunFolder.adopt(order.folder), begun=order.begun)
     error = failure(end)
     if error is not None:
