@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import queue
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,7 +37,10 @@ RULES = {"parameters": ParameterRule, "gradients": GradientRule, "elastic": Elas
 
 
 class ScriptedLink:
-    """A link whose controller is a list: orders, and between them event types that must have been sent first."""
+    """A link whose controller is a list: orders, and between them gates that must open first.
+
+    A gate is `After`(kind, count): that many events of the kind were sent; or a callable that says True.
+    """
 
     def __init__(self, script: Sequence[Any], store_file: Path) -> None:
         self.progress, self.activity = 0, ""
@@ -52,11 +56,13 @@ class ScriptedLink:
             self._turn.notify_all()
 
     def receive(self, timeout_seconds: float | None) -> Any:
+        end = time.monotonic() + (30.0 if timeout_seconds is None else timeout_seconds)
         with self._turn:
-            if not self._turn.wait_for(self._is_due, 30.0 if timeout_seconds is None else timeout_seconds):
-                if timeout_seconds is None:
-                    raise AssertionError(f"the script is stuck at {self._script[:1]}")
-                return None
+            while not self._is_due():
+                if time.monotonic() >= end:
+                    assert timeout_seconds is not None, f"the script is stuck at {self._script[:1]}: {self.sent[-1:]}"
+                    return None
+                self._turn.wait(0.005)
             return self._script.pop(0)
 
     def pending(self) -> bool:
@@ -73,8 +79,9 @@ class ScriptedLink:
         return [event for event in self.sent if isinstance(event, kind)]
 
     def _is_due(self) -> bool:
-        while self._script and isinstance(self._script[0], After):
-            if len(self.told(self._script[0].kind)) < self._script[0].count:
+        while self._script and (isinstance(self._script[0], After) or callable(self._script[0])):
+            gate = self._script[0]
+            if not (len(self.told(gate.kind)) >= gate.count if isinstance(gate, After) else gate()):
                 return False
             self._script.pop(0)
         return bool(self._script)
@@ -90,7 +97,7 @@ class After:
 def make_loop(
     rank: int, link: Any, *, rule: str, model: Any, optimizer: Any, step: Any, data: Any, **options: Any
 ) -> Loop:
-    """A loop over real parts; options: batch_size, gamma, schedule, speed, seed, held, runs_ahead, and the rule's."""
+    """A loop over real parts; options: batch_size, gamma, schedule, epochs, speed, seed, held, and the rule's."""
     batch_size, seed = options.pop("batch_size"), options.pop("seed", 0)
     gamma, speed, held = options.pop("gamma", 1.0), options.pop("speed", 1.0), options.pop("held", None)
     schedule, epochs = options.pop("schedule", lambda progress: 1.0), options.pop("epochs", 1)
@@ -175,7 +182,7 @@ def _call(rank: int, work: Callable[[int], Any], answers: Any) -> None:
     torch.set_num_threads(1)
     try:
         answers.put((rank, True, work(rank)))
-    except BaseException:
+    except BaseException:  # noqa: BLE001  told to the test
         answers.put((rank, False, traceback.format_exc()))
 
 

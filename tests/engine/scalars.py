@@ -88,7 +88,7 @@ class Team:
         def run(rank: int) -> None:
             try:
                 results[rank] = call(rank)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001  raised below
                 errors.append(error)
 
         threads = [threading.Thread(target=run, args=(rank,)) for rank in range(len(self.models))]

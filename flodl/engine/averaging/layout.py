@@ -87,7 +87,7 @@ def model_layout(model: nn.Module, *, with_buffers: bool = True) -> Layout:
         buffer_slots=buffer_slots,
         parameter_sizes=parameter_sizes,
         buffer_sizes=buffer_sizes,
-        parameters=tuple(tensor for _, tensor in parameters),
+        parameters=tuple(_real(tensor) for _, tensor in parameters),
         buffers=tuple(_real(tensor) for _, tensor in buffers),
         moments=tuple(_moments([name for name, _ in buffers])),
     )
@@ -118,7 +118,7 @@ def _is_float(tensor: Tensor) -> bool:
 
 def _real(tensor: Tensor) -> Tensor:
     """The tensor itself; of a complex one the real view (last dimension 2)."""
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor
 
 
 def _flat_dtype(tensor: Tensor) -> torch.dtype:

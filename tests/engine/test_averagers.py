@@ -1,0 +1,140 @@
+"""The contract of the port `Averager`, inherited by every implementation. Members are threads of this process."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from flodl.engine.averaging.inprocess import Board, InProcessAverager
+from flodl.engine.averaging.lane import Lane
+from flodl.engine.groups import GroupAverager, gloo_group
+from flodl.ports import AbandonedError, Averager
+
+
+class AveragerContract:
+    """What members may rely on."""
+
+    def make(self, count: int) -> list[Averager]:
+        raise NotImplementedError
+
+    def formed(self, count: int, generation: int = 1) -> list[Averager]:
+        averagers = self.make(count)
+        together(averagers, lambda rank, one: one.form(generation, range(count)))
+        return averagers
+
+    def test_everybody_gets_the_sum_of_every_vector_in_place(self) -> None:
+        averagers = self.formed(3)
+        vectors = [
+            [torch.full((5,), float(rank + 1)), torch.full((2,), rank, dtype=torch.float64)] for rank in range(3)
+        ]
+        together(averagers, lambda rank, one: one.combine(1, 1, vectors[rank]))
+        for single, wide in vectors:
+            assert single.tolist() == [6.0] * 5
+            assert wide.tolist() == [3.0] * 2
+
+    def test_broadcast_takes_the_source_by_its_rank(self) -> None:
+        averagers = self.make(3)
+        chosen = {2: averagers[2], 0: averagers[0]}  # ranks need not be 0.. nor in order
+        together(chosen, lambda rank, one: one.form(1, (2, 0)))
+        vectors = {rank: [torch.full((3,), float(rank))] for rank in chosen}
+        together(chosen, lambda rank, one: one.broadcast(1, 2, vectors[rank]))
+        assert vectors[0][0].tolist() == [2.0] * 3
+
+    def test_the_sum_of_one_is_itself(self) -> None:
+        (averager,) = self.formed(1)
+        vector = torch.tensor([1.5])
+        averager.combine(1, 1, [vector])
+        averager.broadcast(1, 0, [vector])
+        assert vector.tolist() == [1.5]
+
+    def test_rounds_follow_one_another(self) -> None:
+        averagers = self.formed(2)
+        vectors = [[torch.ones(4)], [torch.ones(4)]]
+        for number in range(5):
+            together(averagers, lambda rank, one, number=number: one.combine(1, number, vectors[rank]))
+        assert vectors[0][0].tolist() == [32.0] * 4
+
+    def test_an_old_generation_is_refused(self) -> None:
+        averagers = self.formed(2)
+        together(averagers, lambda rank, one: one.form(2, (0, 1)))
+        with pytest.raises(AbandonedError):
+            averagers[0].combine(1, 1, [torch.ones(1)])
+
+    def test_survivors_go_on_while_the_old_operation_hangs_and_its_late_end_counts_for_nothing(self) -> None:
+        averagers = self.formed(3)
+        lanes = [Lane("old"), Lane("old")]
+        old = [[torch.full((3,), float(rank))] for rank in range(3)]
+        hanging = [lanes[rank].submit(lambda rank=rank: averagers[rank].combine(1, 1, old[rank])) for rank in (0, 1)]
+        time.sleep(0.05)
+        survivors = dict(enumerate(averagers[:2]))
+        began = time.perf_counter()
+        together(survivors, lambda rank, one: one.form(2, (0, 1)))
+        fresh = [[torch.full((3,), float(rank + 1))] for rank in range(2)]
+        together(survivors, lambda rank, one: one.combine(2, 1, fresh[rank]))
+        assert time.perf_counter() - began < 2.0
+        late = threading.Thread(target=quietly, args=(lambda: averagers[2].combine(1, 1, old[2]),))
+        late.start()
+        for future in hanging:
+            with pytest.raises(AbandonedError):
+                future.result(timeout=10.0)
+        late.join()
+        assert [vector.tolist() for (vector,) in fresh] == [[3.0] * 3] * 2
+
+    def test_close_returns_at_once_while_an_operation_hangs(self) -> None:
+        averagers = self.formed(2)
+        Lane("hangs").submit(lambda: averagers[0].combine(1, 1, [torch.ones(1)]))
+        began = time.perf_counter()
+        averagers[0].close()
+        assert time.perf_counter() - began < 0.5
+
+
+class TestInProcess(AveragerContract):
+    def make(self, count: int) -> list[Averager]:
+        board = Board(timeout_seconds=5.0)
+        return [InProcessAverager(board, rank) for rank in range(count)]
+
+
+class TestGloo(AveragerContract):
+    def make(self, count: int) -> list[Averager]:
+        store = dist.HashStore()
+        return [
+            GroupAverager(rank, lambda generation: dist.PrefixStore(f"g{generation}", store), gloo_group(where, 5.0))
+            for rank, where in zip(range(count), ["127.0.0.1", "lo"] * count, strict=False)
+        ]
+
+    def test_nothing_listens_on_every_address(self) -> None:
+        averagers = self.formed(2)
+        shown = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, timeout=10).stdout
+        mine = [line.split()[3] for line in shown.splitlines() if f"pid={threading.get_native_id()}," in line]
+        mine = [address for address in mine if not address.startswith("127.0.0.1:")]
+        assert mine == []
+        assert len(averagers) == 2
+
+    def test_a_member_that_is_gone_ends_the_operation_with_an_error(self) -> None:
+        averagers = self.formed(2)
+        assert isinstance(averagers[0], GroupAverager)
+        with pytest.raises(RuntimeError):
+            averagers[0].combine(1, 1, [torch.ones(1)])  # the other never comes: the group's own time limit
+
+
+def together(averagers: Any, call: Callable[..., Any]) -> list[Any]:
+    """`call(rank, averager)` on a thread per member."""
+    members = list(averagers.items()) if isinstance(averagers, dict) else list(enumerate(averagers))
+    with ThreadPoolExecutor(len(members)) as pool:
+        return [future.result(20.0) for future in [pool.submit(call, rank, one) for rank, one in members]]
+
+
+def quietly(call: Callable[[], Any]) -> None:
+    """The late member's own fate is its own."""
+    try:
+        call()
+    except (RuntimeError, AbandonedError):
+        return
