@@ -160,7 +160,15 @@ class Agent:
         output_read, output_write = os.pipe2(os.O_CLOEXEC)
         try:
             self._warm = subprocess.Popen(
-                [sys.executable, "-P", "-m", "flodl.engine.warm", str(theirs.fileno()), str(os.getpid()), *order.preload],
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "flodl.engine.warm",
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                    *order.preload,
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=output_write,
                 stderr=output_write,

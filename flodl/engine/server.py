@@ -27,7 +27,7 @@ from flodl.engine.port_holder import holder_of
 from flodl.engine.protocol import Ask, Beat, Down, Hello, RankCommand, RankEvent, Welcome
 from flodl.engine.receiving import Receiving, UploadSink
 from flodl.engine.wire import Frames, SharedSocket
-from flodl.errors import NotReady
+from flodl.errors import ConfigError, NotReady, Problem
 
 __all__ = ["Endpoints", "LinkServer", "Listen", "Sighting"]
 
@@ -95,7 +95,8 @@ class LinkServer:
     ) -> LinkServer:
         """Begin to listen.
 
-        Raises NotReady: a wildcard address, an address that is not this machine's, a busy port (naming its holder).
+        Raises ConfigError: a wildcard address; NotReady: an address that is not this machine's, a busy port (naming
+        its holder).
         """
         numeric = _numeric(listen.address)
         server = cls(listen, zmq.Context(1), on_event, open_upload)
@@ -262,15 +263,22 @@ def _router(context: zmq.Context[zmq.Socket[bytes]], pair: KeyPair, limit_bytes:
 
 
 def _numeric(address: str) -> str:
-    """The numeric form of an address of this machine. Raises NotReady for a wildcard."""
+    """The numeric form of an address. Raises ConfigError for a wildcard, NotReady for one that is unknown."""
     try:
         found = sockets.getaddrinfo(address, None, type=sockets.SOCK_STREAM)
     except OSError as error:
         raise NotReady(f"cluster.controller.host={address}: no such address ({error})") from None
     numeric = str(found[0][4][0])
     if not address or ipaddress.ip_address(numeric.partition("%")[0]).is_unspecified:
-        raise NotReady(
-            f"cluster.controller.bind={address}: listens on every interface; name one address of this machine"
+        raise ConfigError(
+            [
+                Problem(
+                    key="cluster.controller.bind",
+                    value=address,
+                    constraint="listens on every interface",
+                    remedy="name one address of this machine",
+                )
+            ]
         )
     return numeric
 

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import msgspec
 
@@ -62,6 +63,12 @@ def _form(link: RankLink, payload: RankPayload, order: FormGroup) -> GroupFormed
     return GroupFormed(
         at=0.0, rank=payload.rank, generation=order.generation, last_round=0, digest=f"{total.item():g} {formed_ms:.1f}"
     )
+
+
+def mute(payload: RankPayload) -> None:
+    """Never says a word."""
+    sys.stdout.write("building something for ever\n")
+    time.sleep(600)
 
 
 def silent_exit(payload: RankPayload) -> None:
@@ -150,12 +157,12 @@ def tells_its_place(payload: RankPayload) -> None:
     import torch
 
     seen = {
-        "cwd": os.getcwd(),
+        "cwd": str(Path.cwd()),
         "path": sys.path[0],
         "threads": str(torch.get_num_threads()),
         "session": str(os.getsid(0)),
         "pid": str(os.getpid()),
-        "tasks": str(len(os.listdir("/proc/self/task"))),
+        "tasks": str(len(list(Path("/proc/self/task").iterdir()))),
         "stdin": str(sys.stdin.buffer.read()),
         **{name: os.environ.get(name, "-") for name in PLACES},
     }
