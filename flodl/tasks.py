@@ -19,7 +19,7 @@ from flodl.spec.job import JobSpec
 if TYPE_CHECKING:
     from flodl.decide.messages import End
 
-__all__ = ["TASKS", "Order", "Task", "failure", "show_plan", "unbuilt"]
+__all__ = ["TASKS", "Order", "Task", "failure", "show_plan", "simulate", "train", "unbuilt"]
 
 
 @dataclass(frozen=True, kw_only=True)

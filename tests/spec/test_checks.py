@@ -1,0 +1,76 @@
+"""Contradictions are errors; what a mode ignores is a warning, so that one override can span a sweep over modes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flodl.errors import ConfigError
+from flodl.spec.checks import ineffective
+from flodl.spec.codec import decode_job
+from flodl.spec.elche import MODES
+from tests.spec.trees import tree, worker, workers
+
+
+def warnings(**elche: Any) -> dict[str, str]:
+    gpus = workers(worker(local_devices="all"))
+    return {p.key: p.constraint for p in ineffective(decode_job(gpus | {"elche": elche}))}
+
+
+@pytest.mark.parametrize("mode", ["auto", *MODES])
+def test_defaults_warn_of_nothing(mode: str) -> None:
+    assert warnings(mode=mode) == {}
+
+
+@pytest.mark.parametrize("mode", ["auto", "nccl_sync", "cpu_sync", "nccl_cadence", "cpu_cadence"])
+def test_elastic_averaging_is_ignored_outside_cpu_async(mode: str) -> None:
+    found = warnings(mode=mode, average="parameters", easgd_alpha=0.5, easgd_beta=0.2, max_overshoot=5)
+    assert set(found) == {"elche.easgd_alpha", "elche.easgd_beta", "elche.max_overshoot"}
+    assert found["elche.easgd_alpha"] == f"is ignored: only cpu_async uses it, and the mode is {mode}"
+
+
+def test_elastic_averaging_needs_its_alpha() -> None:
+    assert set(warnings(mode="cpu_async", easgd_beta=0.2, center="consensus")) == {"elche.easgd_beta", "elche.center"}
+    assert warnings(mode="cpu_async", easgd_alpha=0.5, easgd_beta=0.2, max_overshoot=5) == {}
+    assert set(warnings(mode="cpu_async", easgd_alpha=0.5, easgd_beta=0.2, center="consensus")) == {"elche.easgd_beta"}
+
+
+@pytest.mark.parametrize("mode", ["auto", "nccl_cadence", "cpu_cadence", "cpu_async"])
+def test_fixed_parts_are_for_sync_modes(mode: str) -> None:
+    assert set(warnings(mode=mode, partition_ratios=[1, 1])) == {"elche.partition_ratios"}
+
+
+def test_fixed_parts_replace_the_split() -> None:
+    assert warnings(mode="cpu_sync", partition_ratios=[1, 1]) == {}
+    assert set(warnings(mode="cpu_sync", partition_ratios=[1, 1], split="equal")) == {"elche.split"}
+
+
+def test_a_sync_mode_has_anchor_1_whatever_is_said() -> None:
+    found = warnings(mode="cpu_sync", anchor=5, min_anchor=2, max_anchor=9, overhead_target=0.2, relax_up=True)
+    assert set(found) == {f"elche.{k}" for k in ("anchor", "min_anchor", "max_anchor", "overhead_target", "relax_up")}
+
+
+def test_an_interpreter_wins_over_a_software_environment_audibly() -> None:
+    job = decode_job(workers(worker(arch="sm61", python="/usr/bin/python3")))
+    (warning,) = ineffective(job)
+    assert str(warning) == "cluster.workers[0].arch=sm61: is ignored: python=/usr/bin/python3 names the interpreter"
+
+
+def test_a_deterministic_run_is_not_promised_in_cpu_async() -> None:
+    parts: dict[str, Any] = {"trainer": {"deterministic": True}}
+    assert [p.key for p in ineffective(decode_job(tree(elche={"mode": "cpu_async"}, **parts)))] == [
+        "trainer.deterministic"
+    ]
+    assert ineffective(decode_job(tree(elche={"mode": "cpu_cadence"}, **parts))) == ()
+
+
+@pytest.mark.parametrize("mode", ["nccl_sync", "nccl_cadence"])
+def test_nccl_wants_gpus(mode: str) -> None:
+    a = worker("a", nccl_socket_ifname="e0", local_devices=[0])
+    b = worker("b", nccl_socket_ifname="e0", local_devices="cpu:2")
+    with pytest.raises(ConfigError) as caught:
+        decode_job(workers(a, b) | {"elche": {"mode": mode}})
+    (problem,) = caught.value.problems
+    assert problem.constraint == "NCCL averages GPUs, and cluster.workers[1] (b) lends cpu:2"
+    assert problem.remedy == f"use elche={mode.replace('nccl', 'cpu')}, or lend GPUs"
