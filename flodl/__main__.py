@@ -23,7 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FlodlError as error:
         if os.environ.get("HYDRA_FULL_ERROR") == "1":
             traceback.print_exc()
-        _say(_told(error))
+        if not error.is_told:
+            _say(_told(error))
         return error.exit_code
     except KeyboardInterrupt:
         _say("flodl: interrupted")

@@ -50,9 +50,10 @@ class Problem:
 
 
 class FlodlError(Exception):
-    """The family's root: a failure that flodl explains."""
+    """The family's root: a failure that flodl explains. is_told: the user has read it (a run's last lines said it)."""
 
     exit_code = 4
+    is_told = False
 
 
 class ConfigError(FlodlError):

@@ -61,6 +61,7 @@ def train(order: Order) -> None:
     end = trainer.run(order.job, RunFolder.adopt(order.folder), begun=order.begun)
     error = failure(end)
     if error is not None:
+        error.is_told = True  # the run's summary ends with it
         raise error
 
 
