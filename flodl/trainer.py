@@ -119,8 +119,10 @@ def _train(
             folder.status.keep(coordinator.view)
 
         heard = (folder.observe, story.observe, shown.observe, story.mourn, *listeners)
-        end = drive.run(coordinator, world, heard, tick=tick)
-    story.pass_on()
+        try:
+            end = drive.run(coordinator, world, heard, tick=tick)
+        finally:
+            story.pass_on()
     folder.status.write(coordinator.view(), state=end.status)
     return end
 

@@ -7,6 +7,7 @@ passed on line by line; the last twenty lines of each rank are kept.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import signal
 import threading
@@ -179,7 +180,8 @@ class LiveWorld:
     def _note(self, notice: HostNotice) -> None:
         if notice.kind == "line":
             self._lines[notice.rank].append(notice.text)
-            self._on_line(notice.rank, notice.host, notice.text)
+            with contextlib.suppress(OSError):  # a full disk costs lines, not the watch over the ranks
+                self._on_line(notice.rank, notice.host, notice.text)
         elif notice.kind == "exit":
             self._mourn(notice.rank, _ending(notice.code))
         elif notice.kind == "gone":

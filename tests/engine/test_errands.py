@@ -27,7 +27,7 @@ def test_a_line_beyond_the_limit_comes_in_pieces() -> None:
 
 
 def test_frames_are_one_line_each_whatever_they_hold() -> None:
-    said = Said(rank=3, text="newline \n quote \" unicode größte \x1b[31m")
+    said = Said(rank=3, text='newline \n quote " unicode größte \x1b[31m')
     line = encode_line(said)
     assert line.count(b"\n") == 1
     assert decode_word(line[:-1]) == said
