@@ -1,0 +1,98 @@
+"""The end: one rank evaluates and saves, a failed save moves on, everybody leaves in order."""
+
+from __future__ import annotations
+
+from flodl.decide.messages import Alert, End, Finish
+from flodl.spec.job import MembershipConfig, TrainerConfig
+from tests.decide.hands import Hand, only
+
+
+def at_the_end(num_ranks: int = 3, **blocks: object) -> Hand:
+    """A run whose last round has just been accepted."""
+    blocks.setdefault("trainer", TrainerConfig(num_epochs=1, batch_size=10))
+    hand = Hand(num_ranks=num_ranks, num_samples=10 * num_ranks, **blocks)  # type: ignore[arg-type]
+    hand.start()
+    hand.round()
+    return hand
+
+
+def test_the_saver_goes_first_and_the_others_leave_when_the_weights_are_safe() -> None:
+    hand = at_the_end()
+    finish = only(Finish, hand.said)
+    assert (finish.to, finish.callbacks, finish.reason) == ((0,), ("eval", "save"), "all 1 epochs are done")
+    rest = only(Finish, hand.goodbye(0))
+    assert (rest.to, rest.callbacks, rest.reason) == ((1, 2), (), "the weights are saved")
+    assert hand.goodbye(1) == ()
+    end = only(End, hand.goodbye(2))
+    assert (end.status, end.exit_code, end.totals.eval) == ("done", 0, {"accuracy": 0.5})
+    assert hand.coordinator.over
+    assert hand.goodbye(2) == ()
+
+
+def test_a_failed_save_is_tried_by_the_next_rank_and_told() -> None:
+    hand = at_the_end()
+    said = hand.goodbye(0, failed=["save"])
+    assert "saving the weights failed: full" in only(Alert, said).text
+    again = only(Finish, said)
+    assert (again.to, again.callbacks) == ((1,), ("save",))
+    assert only(Finish, hand.goodbye(1)).to == (2,)
+    assert only(End, hand.goodbye(2)).status == "done"
+
+
+def test_a_run_that_nobody_could_save_has_failed() -> None:
+    hand = at_the_end(num_ranks=2)
+    hand.goodbye(0, failed=["save"])
+    end = only(End, hand.goodbye(1, failed=["save"]))
+    assert (end.status, end.exit_code) == ("failed", 5)
+    assert end.reason == "training ended, but no rank could save the weights"
+
+
+def test_a_saver_that_dies_is_replaced_even_where_one_death_ends_a_run() -> None:
+    hand = at_the_end(membership=MembershipConfig(max_failure=1))
+    said = hand.died(0)
+    assert only(Finish, said).to == (1,)
+    assert "while leaving" in only(Alert, said).text
+    hand.goodbye(1)
+    end = only(End, hand.goodbye(2))
+    assert (end.status, end.exit_code, end.totals.dead_ranks) == ("degraded", 0, (0,))
+
+
+def test_a_rank_that_dies_on_its_way_out_is_not_waited_for() -> None:
+    hand = at_the_end()
+    hand.goodbye(0)
+    hand.died(2)
+    assert only(End, hand.goodbye(1)).status == "degraded"
+
+
+def test_all_others_dead_on_the_way_out_end_the_run_too() -> None:
+    hand = at_the_end(num_ranks=2)
+    hand.goodbye(0)
+    assert only(End, hand.died(1)).status == "degraded"
+
+
+def test_an_exit_after_the_goodbye_is_no_death() -> None:
+    hand = at_the_end()
+    hand.goodbye(0)
+    assert hand.died(0, "exit 0") == ()
+
+
+def test_a_bystander_that_dies_while_another_saves_changes_nothing() -> None:
+    hand = at_the_end()
+    said = hand.died(2)
+    assert [type(command) for command in said] == [Alert]
+    assert only(Finish, hand.goodbye(0)).to == (1,)
+
+
+def test_the_last_saver_may_die_too() -> None:
+    hand = at_the_end(num_ranks=2)
+    hand.died(0)
+    end = only(End, hand.died(1))
+    assert (end.status, end.exit_code) == ("failed", 5)
+
+
+def test_a_goodbye_or_a_stop_out_of_season_changes_nothing() -> None:
+    hand = Hand()
+    hand.start()
+    assert hand.goodbye(0) == ()
+    hand = at_the_end()
+    assert hand.stop() == ()
