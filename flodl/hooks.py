@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -49,14 +50,18 @@ def primary_config(shipped: Path) -> str:
     (Hydra 1.3 would resolve an environment variable in a defaults list, 1.4 does not.)
     """
     cluster = os.environ.get("FLODL_CLUSTER")
-    if not cluster:
-        return "config"
+    return _with_cluster(shipped, cluster) if cluster else "config"
+
+
+@cache
+def _with_cluster(shipped: Path, cluster: str) -> str:
     tree = OmegaConf.load(shipped / "config.yaml")
     for entry in tree.defaults:
         if "cluster" in entry:
             entry.cluster = cluster
-    ConfigStore.instance().store(name="config_of_this_shell", node=tree)
-    return "config_of_this_shell"
+    name = f"config_{cluster.encode().hex()}"
+    ConfigStore.instance().store(name=name, node=tree)
+    return name
 
 
 def register() -> None:
