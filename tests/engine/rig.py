@@ -39,7 +39,8 @@ RULES = {"parameters": ParameterRule, "gradients": GradientRule, "elastic": Elas
 class ScriptedLink:
     """A link whose controller is a list: orders, and between them gates that must open first.
 
-    A gate is `After`(kind, count): that many events of the kind were sent; or a callable that says True.
+    A gate is `After`(kind, count): that many events of the kind were sent; `Reached`(batches): that many were run; or
+    any other callable that says True of the link.
     """
 
     def __init__(self, script: Sequence[Any], store_file: Path) -> None:
@@ -79,9 +80,8 @@ class ScriptedLink:
         return [event for event in self.sent if isinstance(event, kind)]
 
     def _is_due(self) -> bool:
-        while self._script and (isinstance(self._script[0], After) or callable(self._script[0])):
-            gate = self._script[0]
-            if not (len(self.told(gate.kind)) >= gate.count if isinstance(gate, After) else gate()):
+        while self._script and callable(self._script[0]):
+            if not self._script[0](self):
                 return False
             self._script.pop(0)
         return bool(self._script)
@@ -92,6 +92,19 @@ class After:
 
     def __init__(self, kind: type, count: int) -> None:
         self.kind, self.count = kind, count
+
+    def __call__(self, link: ScriptedLink) -> bool:
+        return len(link.told(self.kind)) >= self.count
+
+
+class Reached:
+    """The script goes on when `batches` batches have been run."""
+
+    def __init__(self, batches: int) -> None:
+        self.batches = batches
+
+    def __call__(self, link: ScriptedLink) -> bool:
+        return link.progress >= self.batches
 
 
 def make_loop(
@@ -153,8 +166,8 @@ def finish(*callbacks: Any) -> Finish:
     return Finish(to=(0,), callbacks=callbacks, reason="test")
 
 
-def run_ranks(count: int, work: Callable[[int], Any], *, timeout: float = 60.0) -> list[Any]:
-    """Call `work(rank)` in `count` forked processes; what they return (plain or tensors as lists), in order."""
+def run_ranks(count: int, work: Callable[[int], Any], *, wanted: int | None = None, timeout: float = 60.0) -> list[Any]:
+    """Call `work(rank)` in `count` forked processes; what the first `wanted` (all) return, in order of ranks."""
     context = multiprocessing.get_context("fork")
     answers = context.Queue()
     processes = [context.Process(target=_call, args=(rank, work, answers), daemon=True) for rank in range(count)]
@@ -162,7 +175,7 @@ def run_ranks(count: int, work: Callable[[int], Any], *, timeout: float = 60.0) 
         process.start()
     results: dict[int, Any] = {}
     try:
-        while len(results) < count:
+        while len(results) < (wanted or count):
             rank, good, value = answers.get(timeout=timeout)
             assert good, f"rank {rank} failed:\n{value}"
             results[rank] = value
@@ -170,12 +183,12 @@ def run_ranks(count: int, work: Callable[[int], Any], *, timeout: float = 60.0) 
         raise AssertionError(f"only ranks {sorted(results)} answered") from None
     finally:
         for process in processes:
-            if process.is_alive():
+            if process.is_alive() and wanted is None:
                 process.join(2.0)
             if process.is_alive():
                 process.kill()
                 process.join()
-    return [results[rank] for rank in range(count)]
+    return [results[rank] for rank in sorted(results)]
 
 
 def _call(rank: int, work: Callable[[int], Any], answers: Any) -> None:

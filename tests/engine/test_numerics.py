@@ -65,12 +65,13 @@ def test_an_optimizer_state_that_is_not_finite_does_not_ruin_the_adopted_weights
 
 
 @PARAMETER_RULES
-def test_when_nobody_is_finite_nothing_changes(rule: Any) -> None:
-    team = Team(rule, [Scalar(NAN), Scalar(NAN)])
+def test_when_nobody_is_finite_the_old_consensus_stands_and_everybody_returns_to_it(rule: Any) -> None:
+    team = Team(rule, [Scalar(NAN), Scalar(NAN), Scalar(7.0)], common=2.0)
     team.snapshot()
-    outcomes = team.average([1, 1])
+    outcomes = team.average([1, 1, 0])
     assert not any(outcome.moved for outcome in outcomes)
-    assert all(value != value for value in team.adopt(outcomes))
+    assert team.adopt(outcomes) == [2.0, 2.0, 7.0]
+    assert [float(rule.consensus.parameters[0]) for rule in team.rules] == [2.0] * 3
 
 
 @PARAMETER_RULES

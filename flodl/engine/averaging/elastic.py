@@ -86,6 +86,7 @@ class ElasticRule(ParameterRule):
     def adopt(self, outcome: Outcome) -> None:
         """Blend or correct the parameters, overwrite the buffers, move the center."""
         if not outcome.moved:
+            super().adopt(outcome)
             return
         mean = self.contribution.flat
         if outcome.nonfinite:

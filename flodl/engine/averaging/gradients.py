@@ -118,6 +118,7 @@ class GradientRule:
                 parameter.grad = _like(parameter, view) if has else None
             clip(self.optimizer, self.max_grad_norm)
             self.optimizer.step()
+        if outcome.moved or outcome.nonfinite:
             self.transfer.put_buffers(self.common)
         self.discard()
 

@@ -88,12 +88,16 @@ class ParameterRule:
         return order.mass
 
     def adopt(self, outcome: Outcome) -> None:
-        """The mean becomes the consensus, and the replica with it."""
+        """The mean becomes the consensus, and the replica with it.
+
+        Where nobody contributed nothing changes, but for a replica that is not finite: it takes the old consensus.
+        """
         if outcome.moved:
             self.consensus.copy_(self.contribution.flat)
+        if outcome.moved or outcome.nonfinite:
             self.transfer.put(self.consensus)
-            if outcome.nonfinite:
-                forget_nonfinite(self.optimizer)
+        if outcome.nonfinite:
+            forget_nonfinite(self.optimizer)
 
     def result(self) -> list[Tensor]:
         """The consensus."""

@@ -1,0 +1,115 @@
+"""Generations in real processes: a rank that dies, one that hangs and comes back, and who goes on without them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from flodl.decide.messages import AveragingDone, GroupFormed, WindowDone
+from flodl.engine.orders import RankOrder
+from flodl.errors import RunFailed
+from tests.engine import rig
+
+MASSES = (1.0, 3.0, 2.0)
+
+
+class Level(nn.Module):
+    """A weight and a buffer; steps move the weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(50_000))
+        self.register_buffer("level", torch.zeros(3))
+
+
+class Climb:
+    """Each batch adds `amount`."""
+
+    def __init__(self, amount: float) -> None:
+        self.amount = amount
+
+    def __call__(self, model: Level, batch: Any) -> torch.Tensor:
+        return -self.amount * model.weight.sum()
+
+
+def loop_of(rank: int, script: list[RankOrder | Any], store: Path, rule: str) -> tuple[Any, rig.ScriptedLink, Level]:
+    link = rig.ScriptedLink(script, store)
+    model = Level()
+    loop = rig.make_loop(
+        rank,
+        link,
+        rule=rule,
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=1.0),
+        step=Climb(rank + 1.0),
+        data=TensorDataset(torch.zeros(100)),
+        batch_size=10,
+    )
+    return loop, link, model
+
+
+@pytest.mark.parametrize("rule", ["parameters", "elastic"])
+@pytest.mark.parametrize("fate", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_survivors_repeat_the_round_without_the_one_that_is_gone(fate: int, rule: str, tmp_path: Path) -> None:
+    """The coordinator's part is a script: the new generation comes a moment after the round was ordered."""
+    ready, gone = tmp_path / "ready", tmp_path / "gone"
+
+    def work(rank: int) -> Any:
+        if rank == 2:  # reports its window, then never takes part in the round
+            script = [rig.form((0, 1, 2)), rig.window(1, 1, [(0, 0, 10)]), rig.After(WindowDone, 1)]
+            loop, link, _ = loop_of(rank, [*script, lambda link: leave(ready, fate)], tmp_path / "store", rule)
+            loop.run()
+            raise AssertionError("it was to be gone")
+        ordered: list[float] = []
+
+        def announced(link: rig.ScriptedLink) -> bool:
+            ordered.append(time.monotonic())
+            return ready.exists() and ordered[-1] - ordered[0] > 0.2
+
+        script = [rig.form((0, 1, 2)), rig.window(1, 1, [(0, 0, 10)]), rig.After(WindowDone, 1)]
+        script += [rig.average(1, MASSES), announced, rig.form((0, 1), generation=2, source=None)]
+        script += [rig.After(GroupFormed, 2), rig.average(1, MASSES[:2], generation=2), rig.After(AveragingDone, 1)]
+        loop, link, model = loop_of(rank, [*script, rig.finish()], tmp_path / "store", rule)
+        loop.run()
+        return float(model.weight.detach()[0]), [event.last_round for event in link.told(GroupFormed)]
+
+    def leave(mark: Path, how: int) -> bool:
+        mark.write_text(str(os.getpid()))
+        os.kill(os.getpid(), how)
+        return False
+
+    answers = rig.run_ranks(3, work, wanted=2)
+    assert not gone.exists()
+    assert answers == [(1.75, [0, 0])] * 2  # (1 x 1 + 3 x 2) / 4
+
+
+def test_without_a_word_from_the_coordinator_a_failed_averaging_is_told(tmp_path: Path) -> None:
+    def work(rank: int) -> Any:
+        script = [rig.form((0, 1)), rig.window(1, 1, [(0, 0, 10)]), rig.After(WindowDone, 1)]
+        if rank == 1:
+            loop, _, _ = loop_of(rank, [*script, lambda link: os._exit(0)], tmp_path / "store", "parameters")
+            loop.run()
+        loop, _, _ = loop_of(rank, [*script, rig.average(1, (1, 1))], tmp_path / "store", "parameters")
+        loop.orders = rig.Orders(loop.link, patience_seconds=0.3)
+        with pytest.raises(RunFailed, match="no new group was formed"):
+            loop.run()
+        return "told"
+
+    assert rig.run_ranks(2, work, wanted=1) == ["told"]
+
+
+def test_a_first_group_that_cannot_form_is_told_at_once(tmp_path: Path) -> None:
+    loop, _, _ = loop_of(0, [rig.form((0, 1))], tmp_path / "store", "parameters")
+    loop.parts.rounds._averager._make_group = rig.gloo_group("no-such-interface", 5.0)
+    began = time.monotonic()
+    with pytest.raises(RunFailed, match="no-such-interface"):
+        loop.run()
+    assert time.monotonic() - began < 2.0
