@@ -21,7 +21,8 @@ from flodl.spec.job import JobSpec
 __all__ = ["gpus_of", "plan_lines", "uncounted"]
 
 # What every rank gets from flodl itself.
-_OWN_VARIABLES = ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+_OWN_VARIABLES = ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "MKL_NUM_THREADS", "OMP_NUM_THREADS",
+                  "OPENBLAS_NUM_THREADS")  # fmt: skip
 _INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
