@@ -30,7 +30,7 @@ from flodl.errors import ConfigError
 from flodl.ports import FanOut
 from flodl.probe.gpus import count_gpus
 from flodl.probe.here import is_here
-from flodl.record.folder import RunFolder
+from flodl.record.folder import WEIGHTS_FILE, RunFolder
 from flodl.record.result import Result, Run, failed_result, result
 from flodl.record.text import clean
 from flodl.record.versions import Versions, versions
@@ -42,7 +42,6 @@ from flodl.spec.job import JobSpec
 
 __all__ = ["resolved", "run"]
 
-WEIGHTS_FILE = "weights.safetensors"
 WORTH_SEEING = re.compile(r"\b(warning|error|exception|traceback|critical|fatal)\b", re.IGNORECASE)
 KEPT_SHOWN = 200
 

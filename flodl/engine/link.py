@@ -29,7 +29,7 @@ from flodl.errors import FlodlError, NotReady
 if TYPE_CHECKING:
     from flodl.engine.store import LinkStore
 
-__all__ = ["LinkClosedError", "RankLink"]
+__all__ = ["Dialled", "LinkClosedError", "RankLink"]
 
 DIAL_SECONDS = 10.0
 BEAT_SECONDS = 1.0

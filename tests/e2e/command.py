@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.engine.live import ROOT, alive, children
+from tests.engine.live import ROOT, alive, children, cmdline
 
 LONG = ("cluster=rehearsal", "model=mlp", "trainer.num_epochs=100000", "eval.every_epochs=null", "hydra.run.dir=run")
 
@@ -88,14 +88,6 @@ def command(folder: Path, *arguments: str, **popen: Any) -> Iterator[Command]:
         run.process.wait()
 
 
-def cmdline(pid: int) -> bytes:
-    """The command line of a process, "" where it is gone."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
 def listening(pids: list[int]) -> dict[str, list[int]]:
     """hex address -> ports on which these processes listen, from /proc/net."""
     own: set[str] = set()
@@ -115,4 +107,4 @@ def listening(pids: list[int]) -> dict[str, list[int]]:
     return found
 
 
-__all__ = ["LONG", "Command", "cmdline", "command", "listening"]
+__all__ = ["LONG", "Command", "command", "listening"]

@@ -14,8 +14,8 @@ from flodl.decide.messages import FormGroup, GroupFormed, RankReady
 from flodl.engine.keys import make_keys
 from flodl.engine.link import RankLink
 from flodl.errors import NotReady
-from tests.e2e.command import LONG, cmdline, command, listening
-from tests.engine.live import RUN, children, live, payloads
+from tests.e2e.command import LONG, command, listening
+from tests.engine.live import RUN, children, cmdline, live, payloads
 
 ANYWHERE = {"00000000", "0" * 32}
 LOOPBACK = {"0100007F", "00000000000000000000000001000000"}

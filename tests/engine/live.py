@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -132,10 +133,7 @@ class Live:
         return self._agent or self._find_agent()
 
     def _find_agent(self) -> int:
-        own = Path("/proc/self").resolve().name
-        (self._agent,) = [
-            pid for pid in children(int(own)) if b"flodl.engine.agent" in Path(f"/proc/{pid}/cmdline").read_bytes()
-        ]
+        (self._agent,) = [pid for pid in children(os.getpid()) if b"flodl.engine.agent" in cmdline(pid)]
         return self._agent
 
     def pids(self, num_ranks: int) -> dict[int, int]:
@@ -196,6 +194,14 @@ def wait_gone(pids: list[int], seconds: float) -> float:
     return time.monotonic() - begun
 
 
+def cmdline(pid: int) -> bytes:
+    """The command line of a process, empty where it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 def children(pid: int) -> list[int]:
     """Every living descendant of a process."""
     found: list[int] = []
@@ -209,4 +215,17 @@ def children(pid: int) -> list[int]:
     return found
 
 
-__all__ = ["ROOT", "RUN", "Live", "Uploads", "alive", "children", "job", "live", "payloads", "places", "wait_gone"]
+__all__ = [
+    "ROOT",
+    "RUN",
+    "Live",
+    "Uploads",
+    "alive",
+    "children",
+    "cmdline",
+    "job",
+    "live",
+    "payloads",
+    "places",
+    "wait_gone",
+]
