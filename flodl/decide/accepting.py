@@ -24,7 +24,7 @@ def accept_order(mind: Mind, order: Order, at: float) -> list[Command]:
     if not mind.is_solo:
         mind.pace.observe(order, mind.alive)
     state.tally.accept(order, at, _paused_seconds(mind, order))
-    told += _ended_epochs(mind)
+    told += _ended_epochs(mind, order)
     return [*told, *next_order(mind, at)]
 
 
@@ -75,12 +75,12 @@ def _nonfinite(mind: Mind, order: Order) -> list[Command]:
     return told
 
 
-def _ended_epochs(mind: Mind) -> list[Command]:
+def _ended_epochs(mind: Mind, order: Order) -> list[Command]:
     """Epochs whose last sample has just been accepted; their evaluation is due with the next window."""
     state = mind.state
     every = mind.job.eval.every_epochs
     told: list[Command] = []
-    for epoch in range(state.ledger.opened):
+    for epoch in sorted({order.epoch, *order.epochs.values()}):
         if epoch in state.epochs_ended or not state.ledger.is_done(epoch):
             continue
         state.epochs_ended.append(epoch)

@@ -8,6 +8,7 @@ may be, simply by restating what the rank holds.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from math import gcd
 
 import msgspec
@@ -95,12 +96,7 @@ def _recall_other_epochs(ledger: Ledger, rank: int, epoch: int) -> None:
     """Take back what `rank` holds of later epochs: `epoch` is not over."""
     held = ledger.held.get(rank, [])
     if any(piece.epoch != epoch for piece in held):
-        keep = 0
-        for piece in held:
-            if piece.epoch != epoch:
-                break
-            keep += len(piece)
-        ledger.recall(rank, keep)
+        ledger.recall(rank, num_samples(takewhile(lambda piece: piece.epoch == epoch, held)))
 
 
 def _pinned_samples(ledger: Ledger, request: Request, rank: int) -> int:
@@ -218,9 +214,7 @@ def _deal_next_epoch(ledger: Ledger, request: Request, epoch: int, ranks: Sequen
     _deal_ahead(ledger, epoch, targets, _unit(request))
 
 
-def _stated(
-    ledger: Ledger, request: Request, epoch: int, table: Sequence[Mapping[int, int]], *, final: bool
-) -> Plan:
+def _stated(ledger: Ledger, request: Request, epoch: int, table: Sequence[Mapping[int, int]], *, final: bool) -> Plan:
     """The plan in words of the wire."""
     sizes = request.batch_sizes
     ranks = sorted(request.quotas)
@@ -240,7 +234,7 @@ def _stated(
         last=last,
         rounds={rank: tuple(listed) for rank, listed in rounds.items()},
         ranges={rank: tuple(ranges) for rank, ranges in held.items()},
-        epochs={rank: ranges[0].epoch if ranges else epoch for rank, ranges in held.items()},
+        epochs={r: held[r][0].epoch if any(one.batches for one in rounds[r]) else epoch for r in ranks},
         overshoot={
             rank: _overshoot(
                 held[rank],

@@ -99,6 +99,7 @@ class Ledger(msgspec.Struct, kw_only=True):
 
     epoch_samples: samples of one epoch (a whole number of batches). Epochs are opened when first dealt from.
     held: what a rank was told to hold from its last planned point on. trained: reported, round not yet accepted.
+    samples_done: accepted samples of all epochs.
     """
 
     epoch_samples: int
@@ -108,6 +109,7 @@ class Ledger(msgspec.Struct, kw_only=True):
     held: dict[int, list[Range]] = {}
     trained: dict[int, list[Range]] = {}
     done: dict[int, list[Range]] = {}
+    samples_done: int = 0
 
     def open(self, epoch: int) -> None:
         """Make an epoch's samples owed, with all epochs before it. An epoch past the last, or open already: no-op."""
@@ -138,11 +140,6 @@ class Ledger(msgspec.Struct, kw_only=True):
         return self.owed_samples(epoch) + sum(self.held_samples(rank, epoch) for rank in self.held)
 
     @property
-    def samples_done(self) -> int:
-        """Accepted samples of all epochs."""
-        return sum(num_samples(ranges) for ranges in self.done.values())
-
-    @property
     def samples_dealt(self) -> int:
         """Samples of windows that were run: accepted, or waiting for acceptance."""
         return self.samples_done + sum(num_samples(ranges) for ranges in self.trained.values())
@@ -160,7 +157,7 @@ class Ledger(msgspec.Struct, kw_only=True):
         if samples <= 0 or epoch >= self.num_epochs:
             return 0
         self.open(epoch)
-        head, self.owed[epoch] = take_samples(self.owed[epoch], samples)
+        head, self.owed[epoch] = take_samples(self.owed.get(epoch, ()), samples)
         held = self.held.setdefault(rank, [])
         if head and held and held[-1].epoch == epoch and held[-1].stop == head[0].start:
             held[-1] = Range(epoch, held[-1].start, head[0].stop)
@@ -186,6 +183,9 @@ class Ledger(msgspec.Struct, kw_only=True):
         pieces = [piece for ranges in self.trained.values() for piece in ranges]
         for epoch in sorted({piece.epoch for piece in pieces}):
             self.done[epoch] = merged([*self.done[epoch], *(piece for piece in pieces if piece.epoch == epoch)])
+            if self.is_done(epoch):
+                self.owed.pop(epoch, None)
+        self.samples_done += num_samples(pieces)
         self.trained = {}
 
     def reclaim(self, rank: int) -> int:
@@ -210,4 +210,4 @@ class Ledger(msgspec.Struct, kw_only=True):
 
     def _owe(self, ranges: Iterable[Range]) -> None:
         for piece in ranges:
-            self.owed[piece.epoch] = merged([*self.owed[piece.epoch], piece])
+            self.owed[piece.epoch] = merged([*self.owed.get(piece.epoch, ()), piece])

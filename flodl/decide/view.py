@@ -11,7 +11,8 @@ __all__ = ["View", "view_of"]
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
     """A run now. progress: 0..1 of all samples. shares: each rank's part of the newest round. loss: of the newest
-    round, None before the first. samples_per_second: smoothed over rounds."""
+    round, None before the first. samples_per_second: smoothed over rounds. is_settled: anchor and divergence have
+    stopped moving."""
 
     activity: Activity
     epoch: int
@@ -20,6 +21,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int
     anchor: int
     phase: str
+    is_settled: bool = False
     samples_done: int
     samples_per_second: float
     loss: float | None
@@ -41,6 +43,7 @@ def view_of(mind: Mind) -> View:
         rounds=state.accepted,
         anchor=mind.pace.elche.anchor,
         phase=mind.pace.elche.phase.label,
+        is_settled=mind.pace.is_settled,
         samples_done=done,
         samples_per_second=state.tally.rate,
         loss=state.tally.train_loss,

@@ -319,9 +319,7 @@ class VirtualRank:
             self.consensus = dict(source.consensus)
             self.last_round = order.accept_round
         digest = "" if order.source is None or order.accept_round else "start"
-        formed = GroupFormed(
-            at=0.0, rank=self.rank, generation=generation, last_round=self.last_round, digest=digest
-        )
+        formed = GroupFormed(at=0.0, rank=self.rank, generation=generation, last_round=self.last_round, digest=digest)
         self._world.send(self.rank, formed)
 
     @property

@@ -42,7 +42,9 @@ def only(kind: type[C], commands: Sequence[Command]) -> C:
 class Hand:
     """A coordinator, and the answers of its ranks (10 ms per batch unless told otherwise)."""
 
-    def __init__(self, mode: str = "cpu_cadence", num_ranks: int = 2, *, num_samples: int = 4000, **blocks: Any) -> None:
+    def __init__(
+        self, mode: str = "cpu_cadence", num_ranks: int = 2, *, num_samples: int = 4000, **blocks: Any
+    ) -> None:
         sizes = blocks.pop("batch_sizes", [10] * num_ranks)
         blocks.setdefault("trainer", TrainerConfig(num_epochs=2, batch_size=10))
         self.job = job_of(mode, **blocks)
@@ -80,7 +82,9 @@ class Hand:
         } | changes
         return self.tell(RankReady(at=self.later(), rank=rank, host="here", device="cpu", **facts))
 
-    def formed(self, rank: int, last_round: int = 0, *, digest: str = "start", generation: int | None = None) -> tuple[Command, ...]:
+    def formed(
+        self, rank: int, last_round: int = 0, *, digest: str = "start", generation: int | None = None
+    ) -> tuple[Command, ...]:
         return self.tell(
             GroupFormed(
                 at=self.later(),
@@ -146,7 +150,9 @@ class Hand:
         asked = [c for c in self.said if isinstance(c, Finish) and rank in c.to]
         names = asked[-1].callbacks if asked else ()
         results = tuple(
-            CallbackResult(name=name, ok=name not in failed, values={"accuracy": 0.5} if name == "eval" else {}, error="full")
+            CallbackResult(
+                name=name, ok=name not in failed, values={"accuracy": 0.5} if name == "eval" else {}, error="full"
+            )
             for name in names
         )
         return self.tell(Goodbye(at=self.later(), rank=rank, callbacks=results))

@@ -70,7 +70,10 @@ def test_the_slack_is_the_mean_of_the_last_three_evaluations() -> None:
 def test_a_failed_evaluation_is_reported_with_its_epoch_and_keeps_the_last_values() -> None:
     roles = Callbacks(results={"accuracy": 0.8})
     roles.begin_eval(0, epoch=3)
-    assert roles.take(CallbackResult(name="eval", ok=False, error="no memory")) == "the evaluation of epoch 3 failed: no memory"
+    assert (
+        roles.take(CallbackResult(name="eval", ok=False, error="no memory"))
+        == "the evaluation of epoch 3 failed: no memory"
+    )
     assert roles.results == {"accuracy": 0.8}
 
 

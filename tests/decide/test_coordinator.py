@@ -32,7 +32,13 @@ def test_nothing_is_answered_after_the_end() -> None:
 def test_the_view_tells_what_a_person_wants_to_see() -> None:
     hand = Hand(num_samples=400)
     before = hand.coordinator.view()
-    assert (before.activity, before.progress, before.loss, before.phase, before.anchor) == ("gathering", 0.0, None, "probe", 10)
+    assert (before.activity, before.progress, before.loss, before.phase, before.anchor) == (
+        "gathering",
+        0.0,
+        None,
+        "probe",
+        10,
+    )
     hand.start()
     hand.round()
     hand.round()

@@ -17,7 +17,13 @@ def test_nothing_begins_before_all_ranks_are_ready() -> None:
     assert hand.ready(0) == ()
     assert hand.ready(2) == ()
     group = only(FormGroup, hand.ready(1))
-    assert (group.to, group.ranks, group.generation, group.source, group.accept_round) == ((0, 1, 2), (0, 1, 2), 1, 0, 0)
+    assert (group.to, group.ranks, group.generation, group.source, group.accept_round) == (
+        (0, 1, 2),
+        (0, 1, 2),
+        1,
+        0,
+        0,
+    )
     assert "rank 0" in group.reason
 
 

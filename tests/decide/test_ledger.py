@@ -116,7 +116,9 @@ def test_the_audit_sees_what_is_lost_and_what_is_there_twice() -> None:
 def test_no_order_of_steps_loses_or_repeats_a_sample(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 7))
     ledger = Ledger(epoch_samples=data.draw(st.integers(1, 120)), num_epochs=2)
-    steps = st.tuples(st.sampled_from(["deal", "recall", "run", "accept", "reclaim"]), st.integers(0, 2), st.integers(0, 40))
+    steps = st.tuples(
+        st.sampled_from(["deal", "recall", "run", "accept", "reclaim"]), st.integers(0, 2), st.integers(0, 40)
+    )
     for step, rank, number in data.draw(st.lists(steps, max_size=40)):
         if step == "deal":
             ledger.deal(rank, number % 2, number)

@@ -43,9 +43,7 @@ def test_an_empty_data_set_is_refused() -> None:
 
 def test_fewer_samples_than_one_batch_are_refused() -> None:
     text = told(ready(0, num_samples=7), ready(1, num_samples=7))
-    assert text == (
-        "trainer.batch_size=8: the data set has 7 samples: fewer than one batch; lower trainer.batch_size"
-    )
+    assert text == ("trainer.batch_size=8: the data set has 7 samples: fewer than one batch; lower trainer.batch_size")
 
 
 def test_a_model_without_parameters_is_refused() -> None:

@@ -16,6 +16,7 @@ from flodl.decide.messages import (
     Finish,
     RunWindow,
 )
+from flodl.spec.guard import MsfGuardConfig
 from flodl.spec.job import EvalConfig, TrainerConfig
 from tests.decide.hands import Hand, only
 
@@ -33,7 +34,9 @@ def test_a_round_is_averaged_when_all_have_reported_with_weights_by_samples() ->
     assert (order.to, order.round, order.masses, order.consensus) == ((0, 1), 1, (100.0, 100.0), False)
 
 
-@pytest.mark.parametrize(("gamma", "masses"), [(1.0, (10.0, 0.0)), (0.5, (10.0**0.5, 0.0)), (0.0, (1.0, 0.0)), (-1.0, (0.1, 0.0))])
+@pytest.mark.parametrize(
+    ("gamma", "masses"), [(1.0, (10.0, 0.0)), (0.5, (10.0**0.5, 0.0)), (0.0, (1.0, 0.0)), (-1.0, (0.1, 0.0))]
+)
 def test_a_rank_that_did_not_move_has_no_vote_whatever_gamma_is(gamma: float, masses: tuple[float, ...]) -> None:
     hand = started(num_samples=10, elche={"gamma": gamma})
     hand.done(0)
@@ -317,3 +320,15 @@ def test_one_device_with_gradients_steps_after_every_batch() -> None:
     hand.now += 0.01
     hand.round()
     assert [one.batches for one in hand.orders[0].rounds] == [1, 1, 1, 1]
+
+
+def test_after_a_nudge_everybody_adopts_the_consensus() -> None:
+    hand = started(guard=MsfGuardConfig(nudge_sustain=1), num_samples=40_000)
+    orders: list[Average] = []
+    for divergence in (1e-4, 2e-4, 4e-4):
+        hand.done(0)
+        orders.append(only(Average, hand.done(1)))
+        for rank in (0, 1):
+            hand.averaged(rank, divergence=divergence)
+    assert [order.consensus for order in orders] == [False, False, True]
+    assert "after a nudge" in orders[-1].reason

@@ -1,0 +1,135 @@
+"""One cycle per accepted round, and the length of grants."""
+
+from __future__ import annotations
+
+import pytest
+
+from flodl.decide.messages import AveragingDone, Round, WindowDone
+from flodl.decide.pace import Pace
+from flodl.decide.rounds import Order
+from flodl.spec.guard import MsfGuardConfig
+from tests.scenarios.rigs import job_of
+
+
+def order(
+    number: int,
+    ms: list[float],
+    *,
+    divergence: float = 0.0,
+    exposed_ms: float = 1.0,
+    final: bool = False,
+    batches: int = 10,
+) -> Order:
+    ranks = range(len(ms))
+    return Order(
+        number=number,
+        epoch=0,
+        final=final,
+        last=False,
+        alone=False,
+        at=0.0,
+        rounds={rank: (Round(number, batches, 0, 0),) for rank in ranks},
+        epochs=dict.fromkeys(ranks, 0),
+        overshoot={},
+        reports={
+            rank: WindowDone(
+                at=0.0,
+                rank=rank,
+                generation=1,
+                round=number,
+                batches=batches,
+                samples=batches,
+                timed_batches=batches,
+                timed_ms=batches * ms[rank],
+                compute_ms=batches * ms[rank],
+            )
+            for rank in ranks
+        },
+        results={
+            rank: AveragingDone(
+                at=0.0,
+                rank=rank,
+                generation=1,
+                round=number,
+                divergence=divergence,
+                exposed_ms=exposed_ms,
+                duration_ms=exposed_ms,
+            )
+            for rank in ranks
+        },
+    )
+
+
+def test_an_accepted_round_brings_adapted_quotas() -> None:
+    pace = Pace(job_of("cpu_cadence"), (0, 1))
+    pace.observe(order(1, [10.0, 25.0]), (0, 1))
+    assert pace.quotas(1000, {}).by_rank == {0: 25, 1: 10}
+    assert pace.smoothed_ms((0, 1)) == {0: 10.0, 1: 25.0}
+
+
+def test_a_single_batch_of_a_final_window_is_no_reading() -> None:
+    pace = Pace(job_of("cpu_cadence"), (0, 1))
+    pace.observe(order(1, [10.0, 25.0], final=True, batches=1), (0, 1))
+    assert pace.smoothed_ms((0, 1)) == {0: None, 1: None}
+
+
+def test_a_rank_that_died_before_it_reported_has_missed() -> None:
+    pace = Pace(job_of("cpu_cadence"), (0, 1, 2))
+    pace.remove(2)
+    pace.observe(order(1, [10.0]), (0, 1))
+    assert pace.smoothed_ms((0, 1)) == {0: 10.0, 1: None}
+
+
+def test_a_nudge_asks_for_the_consensus_in_the_next_round() -> None:
+    pace = Pace(job_of("cpu_cadence", guard=MsfGuardConfig(nudge_sustain=1)), (0, 1))
+    divergence = 1e-4
+    seen: list[bool] = []
+    for number in range(1, 5):
+        pace.observe(order(number, [10.0, 10.0], divergence=divergence), (0, 1))
+        seen.append(pace.nudged)
+        divergence *= 2
+    assert any(seen)
+    assert pace.elche.anchor < 10
+
+
+@pytest.mark.parametrize(
+    ("before", "units", "wall_ms", "after"),
+    [
+        (1, 1, 1.0, 4),
+        (4, 4, 100.0, 16),
+        (16, 16, 160.0, 50),
+        (50, 50, 5000.0, 5),
+        (5, 5, 60_000.0, 1),
+        (900, 900, 1.0, 1000),
+    ],
+)
+def test_a_grant_is_sized_for_half_a_second(before: int, units: int, wall_ms: float, after: int) -> None:
+    pace = Pace(job_of("cpu_sync"), (0, 1))
+    pace.grant_rounds = before
+    pace.resize_grant(units, wall_ms)
+    assert pace.grant_rounds == after
+
+
+def test_a_grant_that_took_no_time_grows_as_far_as_it_may() -> None:
+    pace = Pace(job_of("cpu_sync"), (0, 1))
+    pace.resize_grant(1, 0.0)
+    assert pace.grant_rounds == 4
+
+
+def test_settling_is_the_meta_controllers_word() -> None:
+    assert not Pace(job_of("cpu_cadence"), (0, 1)).is_settled
+
+
+def test_a_restored_pace_plans_the_same() -> None:
+    job = job_of("cpu_cadence")
+    pace = Pace(job, (0, 1))
+    for number in range(1, 9):
+        pace.observe(order(number, [10.0, 25.0], divergence=0.01 * number), (0, 1))
+    pace.resize_grant(1, 3.0)
+    other = Pace(job, (0, 1))
+    other.restore(pace.snapshot())
+    assert other.snapshot() == pace.snapshot()
+    for mind in (pace, other):
+        mind.observe(order(9, [12.0, 20.0], divergence=0.2), (0, 1))
+    assert other.snapshot() == pace.snapshot()
+    assert other.quotas(1000, {}) == pace.quotas(1000, {})

@@ -1,0 +1,81 @@
+"""Balance in virtual time: unequal ranks are kept busy, and a change of speed is followed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+
+from flodl.decide.messages import RunWindow, WindowDone
+from flodl.sim import Costs, Simulated, SpeedChange, simulate
+from flodl.spec.job import EvalConfig, TrainerConfig
+from tests.scenarios.rigs import job_of, places_of
+
+MS = (10.0, 25.0)  # speeds 1 : 0.4
+BATCH = 64
+IDEAL = BATCH / 0.010 + BATCH / 0.025  # samples per second
+PROPORTIONAL = ("cpu_cadence", "cpu_async")
+
+
+def run(
+    mode: str, *, num_epochs: int = 4, ms: tuple[float, ...] = MS, changes: tuple[SpeedChange, ...] = ()
+) -> Simulated:
+    job = job_of(
+        mode, trainer=TrainerConfig(num_epochs=num_epochs, batch_size=BATCH), eval=EvalConfig(every_epochs=None)
+    )
+    costs = Costs(ms_per_batch=ms, averaging_ms=5.0, first_batch_ms=100.0, num_samples=BATCH * 1000, changes=changes)
+    return simulate(job, places_of([BATCH] * len(ms)), costs)
+
+
+@pytest.mark.parametrize("mode", PROPORTIONAL)
+def test_two_unequal_ranks_are_kept_busy_after_the_warm_up(mode: str) -> None:
+    done = run(mode)
+    assert all(metrics.samples_per_second >= 0.95 * IDEAL for metrics in done.epochs[1:])
+    assert done.end.totals.utilisation >= 0.95
+    shares = [rank.batch_share for rank in done.epochs[-1].ranks]
+    assert shares == pytest.approx([5 / 7, 2 / 7], abs=0.01)
+
+
+def test_sync_with_equal_shares_is_what_it_costs_not_to_balance() -> None:
+    totals = run("cpu_sync", num_epochs=1).end.totals
+    assert totals.utilisation < 0.6
+    assert [rank.batches for rank in totals.ranks] == [500, 500]
+
+
+@pytest.mark.parametrize("mode", PROPORTIONAL)
+def test_four_unequal_ranks_are_kept_busy_too(mode: str) -> None:
+    assert run(mode, ms=(10.0, 25.0, 25.0, 47.6)).end.totals.utilisation >= 0.90
+
+
+def utilisation_by_window(done: Simulated, changed_at: float) -> list[float]:
+    """Batches done over batches possible, of every window that began after the change, at the true speeds then."""
+    began: dict[int, float] = {}
+    batches: dict[int, int] = defaultdict(int)
+    for event, commands in done.journal:
+        if isinstance(event, WindowDone):
+            batches[event.round] += event.batches
+        for command in commands:
+            if isinstance(command, RunWindow):
+                began.setdefault(command.rounds[0].number, event.at)
+    per_second = 2 * 1000.0 / 25.0
+    numbers = sorted(number for number, at in began.items() if at >= changed_at and number + 1 in began)
+    return [batches[number] / ((began[number + 1] - began[number]) * per_second) for number in numbers]
+
+
+@pytest.mark.parametrize("mode", PROPORTIONAL)
+def test_from_the_fourth_window_after_a_change_of_speed_both_ranks_are_busy_again(mode: str) -> None:
+    done = run(mode, num_epochs=2, changes=(SpeedChange(rank=0, at_seconds=8.0, ms=25.0),))
+    after = utilisation_by_window(done, 8.0)
+    assert after[0] < 1.0
+    settled = after[3:-2]
+    span = 10  # single windows of cpu_async lend batches to each other: look at some of them together
+    means = [sum(settled[i : i + span]) / span for i in range(0, len(settled) - span, span)]
+    assert min(means) > 0.9
+
+
+@pytest.mark.parametrize("mode", PROPORTIONAL)
+def test_a_rank_slowed_to_a_fifth_and_freed_later_gets_its_share_back(mode: str) -> None:
+    slow_then_free = (SpeedChange(rank=0, at_seconds=4.0, ms=50.0), SpeedChange(rank=0, at_seconds=15.0, ms=10.0))
+    done = run(mode, num_epochs=5, changes=slow_then_free)
+    assert done.end.status == "done"
+    assert [rank.batch_share for rank in done.epochs[-1].ranks] == pytest.approx([5 / 7, 2 / 7], abs=0.02)
