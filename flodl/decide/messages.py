@@ -209,7 +209,8 @@ class FormGroup(_Plain, frozen=True, kw_only=True, tag=True):
 
     source: the rank whose parameters, buffers (and, when repairing, optimizer and replicated state) everybody
     adopts; None: nobody's. accept_round: the round that counts as accepted once the source's state is adopted
-    (round acceptance after a death); 0: none.
+    (round acceptance after a death); 0: none. A window that waits for `Average` goes on and keeps what it has run; a
+    grant ends: the rank falls back to its last finished round and waits for a new order.
     """
 
     to: tuple[int, ...]
@@ -226,8 +227,8 @@ class RunWindow(_Plain, frozen=True, kw_only=True, tag=True):
     The list is restated, not appended: it replaces what the rank held. In cpu_async the rank may already have run
     the first batches of it (never more than the overshoot it was allowed); those count.
     alone: the ranks run the rounds without waiting for `Average` (a grant). max_overshoot: batches that may be run
-    past the planned point before the round's result is there (0: none). callbacks: done before the window begins,
-    on the consensus.
+    past the point where the rank did report (it may be past the planned one) before the round's result is there (0:
+    none). callbacks: done before the window begins, on the consensus.
     """
 
     to: tuple[int, ...]
@@ -265,7 +266,10 @@ class Cut(_Plain, frozen=True, kw_only=True, tag=True):
 
 
 class Finish(_Plain, frozen=True, kw_only=True, tag=True):
-    """Training is over: do the callbacks on the consensus, say goodbye, leave."""
+    """Training is over: do the callbacks on the consensus, say goodbye, leave.
+
+    The rank that saves is sent off first and alone; the others, who hold the same consensus, follow when it is safe.
+    """
 
     to: tuple[int, ...]
     callbacks: tuple[CallbackName, ...] = ()

@@ -45,7 +45,7 @@ class Surroundings(Protocol):
         """Hand an event to the link."""
         ...
 
-    def after(self, rank: int, seconds: float, what: str, *about: int) -> None:
+    def after(self, rank: int, seconds: float, what: str) -> None:
         """Call the rank's method `what` later, if it lives then and is not frozen."""
         ...
 

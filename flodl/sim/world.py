@@ -84,7 +84,7 @@ class VirtualWorld:
             if fault.rank == rank and fault.kind == "duplicate":
                 self._push(at + self._random.random() * fault.lasts_ms / 1000.0, lambda: event)
 
-    def after(self, rank: int, seconds: float, what: str, *about: int) -> None:
+    def after(self, rank: int, seconds: float, what: str) -> None:
         self._push(self.now + seconds, lambda: self._wake(rank, getattr(self.ranks[rank], what)))
 
     def meet(self, rank: int, generation: int, name: str, members: tuple[int, ...], what: Contribution) -> None:
