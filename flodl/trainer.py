@@ -22,7 +22,6 @@ from flodl.decide.roster import Place, resolve_mode, roster
 from flodl.engine.fanout import LocalFanOut
 from flodl.engine.keys import make_keys
 from flodl.engine.launches import launches, threads_per_rank, told
-from flodl.engine.receiving import UploadSink
 from flodl.engine.server import Listen
 from flodl.engine.signals import SignalWatch
 from flodl.engine.world import LiveWorld
@@ -30,7 +29,7 @@ from flodl.errors import ConfigError
 from flodl.ports import FanOut
 from flodl.probe.gpus import count_gpus
 from flodl.probe.here import is_here
-from flodl.record.folder import WEIGHTS_FILE, RunFolder
+from flodl.record.folder import RunFolder
 from flodl.record.result import Result, Run, failed_result, result
 from flodl.record.text import clean
 from flodl.record.versions import Versions, versions
@@ -103,7 +102,7 @@ def _train(
         places,
         LocalFanOut(withheld=job.cluster.env_pass) if fan_out is None else fan_out,
         listen=Listen(controller.bind or controller.host, controller.port, folder.run_id, keys),
-        open_upload=lambda rank, name: _sink(folder, name),
+        open_upload=folder.open_upload,
         on_line=story.line,
     )
     with SignalWatch(world), closing(world), terminal(coordinator.view, console, len(places)) as shown:
@@ -132,12 +131,6 @@ def _counted(job: JobSpec) -> dict[str, int]:
     if elsewhere:
         raise ConfigError(f"cluster.workers: {', '.join(elsewhere)}: only hosts of this machine can be reached so far")
     return {host.host: count_gpus() for host in job.cluster.workers}
-
-
-def _sink(folder: RunFolder, name: str) -> UploadSink:
-    if name != WEIGHTS_FILE:
-        raise ValueError(f"no rank was asked for {name!r}")
-    return folder.weights()
 
 
 def _conclude(folder: RunFolder, found: Result, console: Console) -> None:
