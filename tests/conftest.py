@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+# Before anybody imports torch: tests fork ranks, and a fork after a multi-threaded op hangs at the child's next one.
+os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
+
 TESTS = Path(__file__).parent
 RINGS = {
     "spec": "ring0",
