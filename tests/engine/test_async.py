@@ -170,7 +170,7 @@ def test_a_planned_point_already_passed_is_reported_at_once_with_what_was_really
     ran = rig.Reached(4)
     orders = [rig.window(1, 1, [(0, 0, 400)], max_overshoot=3), rig.After(WindowDone, 1), ran, rig.average(1, [1])]
     orders += [rig.After(AveragingDone, 1), rig.window(2, 2, [(0, 4, 400)]), rig.After(WindowDone, 2)]
-    loop, link, _ = alone([*orders, rig.average(2, [1]), rig.After(AveragingDone, 2), rig.finish()], tmp_path / "store")
+    _, link, _ = alone([*orders, rig.average(2, [1]), rig.After(AveragingDone, 2), rig.finish()], tmp_path / "store")
     assert [window.batches for window in link.told(WindowDone)] == [1, 3]
     assert [window.round for window in link.told(WindowDone)] == [1, 2]
 

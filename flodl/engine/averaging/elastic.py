@@ -21,8 +21,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from flodl.engine.averaging.contribution import Contribution
 from flodl.engine.averaging.flat import Flat
-from flodl.engine.averaging.parameters import ParameterRule
+from flodl.engine.averaging.parameters import ParameterRule, squared
 from flodl.engine.averaging.rule import Outcome, RoundOrder, forget_nonfinite
 from flodl.ports import Averager
 
@@ -32,8 +33,8 @@ __all__ = ["ElasticRule"]
 class ElasticRule(ParameterRule):
     """Correction to the consensus, or elastic blending with a center.
 
-    Held: snapshot (`local`), work (the contribution), consensus, and the difference to be added, made ready on the
-    averaging thread; with a stored center that one too. Buffers are overwritten, never blended.
+    Held: snapshot (`local`), work (the contribution) with the difference to be added beside it, made ready on the
+    averaging thread, and the consensus; with a stored center that one too. Buffers are overwritten, never blended.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class ElasticRule(ParameterRule):
         super().__init__(model, optimizer, **options)
         self.alpha = alpha
         self.beta = beta
-        self.difference = self._flat()
+        self.contribution.scratch = self._flat()
         self.center: Flat | None = self._flat() if alpha is not None and center == "stored" else None
 
     def start(self) -> None:
@@ -61,7 +62,7 @@ class ElasticRule(ParameterRule):
     def regroup(self, members: int, place: int) -> None:
         """New buffers: an abandoned round may still write to the old ones."""
         super().regroup(members, place)
-        self.difference = self._flat()
+        self.contribution.scratch = self._flat()
 
     def mass(self, order: RoundOrder) -> float:
         """The stored center is drawn to the plain mean of the ranks that moved; else masses are as ordered."""
@@ -69,17 +70,25 @@ class ElasticRule(ParameterRule):
             return 1.0 if order.mass > 0 else 0.0
         return order.mass
 
+    def distance(self, contribution: Contribution) -> float:
+        """As in cadence; the difference is kept, for it mostly is what will be added.
+
+        Few large operations: a thread of low priority that is put aside while it holds the interpreter's lock would
+        hold up training.
+        """
+        return squared(self._subtract(contribution.flat, contribution).parameters)
+
     def average(self, averager: Averager, order: RoundOrder) -> Outcome:
         """The round, and the difference that the training thread will add: 100 MB of arithmetic it need not do."""
-        contribution, difference = self.contribution, self.difference
+        contribution = self.contribution
         outcome = super().average(averager, order)
-        self._make_difference(outcome, contribution.flat, difference)
+        self._make_difference(outcome, contribution, is_there=order.mass > 0)
         return outcome
 
     def repaired(self, result: Sequence[Tensor], order: RoundOrder) -> Outcome:
         """As in the round itself: what was learnt since the snapshot stays."""
         outcome = super().repaired(result, order)
-        self._make_difference(outcome, self.contribution.flat, self.difference)
+        self._make_difference(outcome, self.contribution, is_there=False)
         return outcome
 
     @torch.no_grad()
@@ -93,7 +102,7 @@ class ElasticRule(ParameterRule):
             self.transfer.put(mean)
             forget_nonfinite(self.optimizer)
         elif self.trained:
-            self.transfer.add(self.difference)
+            self.transfer.add(_scratch(self.contribution))
             self.transfer.put_buffers(mean)
         else:
             self._settle_on(self._target(outcome, mean), self._pull(outcome))
@@ -101,13 +110,22 @@ class ElasticRule(ParameterRule):
         self.consensus.copy_(mean)
         self._move_center(outcome)
 
-    def _make_difference(self, outcome: Outcome, mean: Flat, difference: Flat) -> None:
-        """a * (target - snapshot), into buffers of the round's own generation."""
+    def _make_difference(self, outcome: Outcome, contribution: Contribution, *, is_there: bool) -> None:
+        """a * (target - snapshot). is_there: mean - snapshot has been computed already."""
         if not outcome.moved or outcome.nonfinite:
             return
-        target, pull = self._target(outcome, mean), self._pull(outcome)
+        target, pull = self._target(outcome, contribution.flat), self._pull(outcome)
+        if target is not contribution.flat or not is_there:
+            self._subtract(target, contribution)
+        if pull != 1.0:
+            for part in _scratch(contribution).parameters:
+                part.mul_(pull)
+
+    def _subtract(self, target: Flat, contribution: Contribution) -> Flat:
+        difference = _scratch(contribution)
         for ahead, wanted, taken in zip(difference.parameters, target.parameters, self.local.parameters, strict=True):
-            torch.sub(wanted, taken, out=ahead).mul_(pull)
+            torch.sub(wanted, taken, out=ahead)
+        return difference
 
     def _target(self, outcome: Outcome, mean: Flat) -> Flat:
         return mean if self.center is None or outcome.order.consensus else self.center
@@ -121,11 +139,10 @@ class ElasticRule(ParameterRule):
         if pull == 1.0:
             self.transfer.put(target, buffers=False)
             return
-        for blend, here, wanted in zip(
-            self.difference.parameters, self.local.parameters, target.parameters, strict=True
-        ):
+        mixed = _scratch(self.contribution)
+        for blend, here, wanted in zip(mixed.parameters, self.local.parameters, target.parameters, strict=True):
             torch.mul(here, 1.0 - pull, out=blend).add_(wanted, alpha=pull)
-        self.transfer.put(self.difference, buffers=False)
+        self.transfer.put(mixed, buffers=False)
 
     def _move_center(self, outcome: Outcome) -> None:
         if self.center is None:
@@ -133,3 +150,9 @@ class ElasticRule(ParameterRule):
         beta = 1.0 if outcome.order.consensus else self.beta
         for center, mean in zip(self.center.parameters, self.contribution.flat.parameters, strict=True):
             center.mul_(1.0 - beta).add_(mean, alpha=beta)
+
+
+def _scratch(contribution: Contribution) -> Flat:
+    if contribution.scratch is None:
+        raise ValueError("an elastic round needs a scratch buffer beside its contribution")
+    return contribution.scratch
