@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from flodl.decide.totals import EpochMetrics, RunTotals
+from flodl.decide.totals import EpochMetrics, RunTotals, Scalar
 
 __all__ = [
     "Alert",
@@ -45,7 +45,7 @@ class _Plain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Frozen and strict; defaults are left out on the wire."""
 
 
-class Range(msgspec.Struct, frozen=True, array_like=True, order=True):
+class Range(msgspec.Struct, frozen=True, array_like=True, order=True, gc=False):
     """Positions start..stop-1 of an epoch's permutation."""
 
     epoch: int
@@ -56,7 +56,7 @@ class Range(msgspec.Struct, frozen=True, array_like=True, order=True):
         return self.stop - self.start
 
 
-class Round(msgspec.Struct, frozen=True, array_like=True):
+class Round(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One averaging and the work before it, as one rank sees it.
 
     number: counts from 1 over the whole run. batches: what this rank runs before it. samples_before: samples of
@@ -120,7 +120,7 @@ class WindowDone(_Plain, frozen=True, kw_only=True, tag=True):
     for ElChe (a first window's first batch is left out where there is another; timed_ms is compute only).
     compute_ms, data_wait_ms, idle_ms (waiting for orders and slower ranks), callback_ms: of this window, all
     batches. exposed_ms: averaging time that training waited for since the last report. loss_sum: sum over batches
-    of mean batch loss x samples. scalars: name -> sum over batches of value x samples.
+    of mean batch loss x samples. scalars: what the step recorded (flodl.record_scalar), by name.
     divergence and nonfinite: of the grant's rounds (see AveragingDone), grants only.
     """
 
@@ -138,7 +138,7 @@ class WindowDone(_Plain, frozen=True, kw_only=True, tag=True):
     callback_ms: float = 0.0
     exposed_ms: float = 0.0
     loss_sum: float = 0.0
-    scalars: dict[str, float] = {}
+    scalars: dict[str, Scalar] = {}
     divergence: float = 0.0
     nonfinite: str = ""
     learning_rate: float = 0.0

@@ -9,7 +9,7 @@ import msgspec
 from flodl.decide.messages import WindowDone
 from flodl.decide.roster import Place
 from flodl.decide.rounds import Order
-from flodl.decide.totals import EpochMetrics, RankEpoch, RankTotals, RunTotals
+from flodl.decide.totals import EpochMetrics, RankEpoch, RankTotals, RunTotals, Scalar
 
 __all__ = ["EpochSums", "Outcome", "RankSums", "Tally"]
 
@@ -44,10 +44,16 @@ class EpochSums(msgspec.Struct, kw_only=True):
     """One epoch so far."""
 
     ranks: dict[int, RankSums] = {}
-    scalars: dict[str, float] = {}
+    scalars: dict[str, Scalar] = {}
     rounds: int = 0
     divergence: float = 0.0
     learning_rate: float = 0.0
+
+    def add_scalars(self, scalars: Mapping[str, Scalar]) -> None:
+        """One rank's figures of one order. Ranks come in ascending order: of "last", the highest one's stands."""
+        for name, scalar in scalars.items():
+            before = self.scalars.get(name)
+            self.scalars[name] = scalar if before is None else before.merged(scalar)
 
     @property
     def samples(self) -> int:
@@ -111,8 +117,7 @@ class Tally(msgspec.Struct, kw_only=True):
             epoch = self.epochs.setdefault(order.epochs.get(rank, order.epoch), EpochSums())
             for sums in (epoch.ranks.setdefault(rank, RankSums()), self.ranks.setdefault(rank, RankSums())):
                 sums.add(done, exposed_ms)
-            for name, value in done.scalars.items():
-                epoch.scalars[name] = epoch.scalars.get(name, 0.0) + value
+            epoch.add_scalars(done.scalars)
             if done.batches:
                 epoch.learning_rate = done.learning_rate
         epoch = self.epochs.setdefault(order.epoch, EpochSums())
@@ -145,7 +150,7 @@ class Tally(msgspec.Struct, kw_only=True):
             wall_seconds=wall,
             samples=samples,
             samples_per_second=_rate(samples, wall),
-            scalars={name: value / max(1, sums.samples) for name, value in sorted(sums.scalars.items())},
+            scalars={name: scalar.result for name, scalar in sorted(sums.scalars.items())},
             eval={},
             rounds=sums.rounds,
             anchor=anchor,

@@ -2,9 +2,46 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
-__all__ = ["EpochMetrics", "RankEpoch", "RankTotals", "RunTotals"]
+__all__ = ["EpochMetrics", "RankEpoch", "RankTotals", "Reduction", "RunTotals", "Scalar"]
+
+Reduction = Literal["mean", "sum", "max", "min", "last"]
+
+
+class Scalar(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A named figure of the user's step, reduced so far, in a form that goes on over batches, windows and ranks.
+
+    value: finite. mean: the sum of value x weight, with weight the samples it was taken over; max, min, sum, last: the
+    figure itself, weight unused. `merged` is associative, and but for "last" the order does not matter.
+    """
+
+    reduction: Reduction
+    value: float
+    weight: float = 0.0
+
+    def merged(self, later: Scalar) -> Scalar:
+        """This figure and a later one together. Where their reductions differ, the later one stands alone."""
+        match (self.reduction, later.reduction):
+            case ("mean", "mean"):
+                return Scalar("mean", self.value + later.value, self.weight + later.weight)
+            case ("sum", "sum"):
+                return Scalar("sum", self.value + later.value)
+            case ("max", "max"):
+                return later if later.value > self.value else self
+            case ("min", "min"):
+                return later if later.value < self.value else self
+            case _:
+                return later
+
+    @property
+    def result(self) -> float:
+        """What a person reads."""
+        if self.reduction == "mean":
+            return self.value / self.weight if self.weight > 0.0 else 0.0
+        return self.value
 
 
 class _Figures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

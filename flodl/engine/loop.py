@@ -11,6 +11,7 @@ from flodl.decide.messages import Average, Cut, Finish, FormGroup, RunWindow
 from flodl.decide.shares import mass
 from flodl.engine.edges import Edges
 from flodl.engine.orders import RankOrder, RegroupedError
+from flodl.engine.scalars import Recorder
 from flodl.engine.seeding import seed_batch
 
 __all__ = ["Loop"]
@@ -68,11 +69,13 @@ class Loop(Edges):
         seed_batch(parts.seed, batch.epoch, batch.first_position, parts.device)
         self.tally.learning_rate = parts.rate.at(self.samples_dealt)
         parts.pace.begin()
-        loss = parts.step(parts.model, batch.inputs)
+        recorded = Recorder()
+        with recorded.during(batch.samples):
+            loss = parts.step(parts.model, batch.inputs)
         loss.backward()
         parts.rounds.rule.step(batch.samples)
         parts.pace.end()
-        self.tally.add(loss, batch.samples)
+        self.tally.add(loss, batch.samples, recorded)
         self.ran, self.epoch = self.ran + 1, batch.epoch
 
     def close_window(self) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from flodl.decide.messages import CallbackResult, WindowDone
+from flodl.engine.scalars import Recorder
 
 __all__ = ["Tally", "finite", "peak_memory_bytes"]
 
@@ -33,6 +34,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.reports = 0
+        self.scalars = Recorder()
         self.clear()
 
     def clear(self) -> None:
@@ -45,9 +47,11 @@ class Tally:
         self.divergence = 0.0
         self.nonfinite = ""
         self.learning_rate = 0.0
+        self.scalars.clear()
 
-    def add(self, loss: Tensor, samples: int) -> None:
-        """One more batch, with its mean loss."""
+    def add(self, loss: Tensor, samples: int, recorded: Recorder) -> None:
+        """One more batch, with its mean loss and what its step recorded. (Of a batch that is redone: the last try.)"""
+        self.scalars.add(recorded)
         weighted = loss.detach().double() * samples
         self.loss = weighted if self.loss is None else self.loss + weighted
         self.batches += 1
@@ -86,6 +90,7 @@ class Tally:
             callback_ms=self.spans.get("callback", 0.0),
             exposed_ms=self.spans.get("exposed", 0.0),
             loss_sum=finite(float(self.loss)) if self.loss is not None else 0.0,
+            scalars=dict(self.scalars.scalars()),
             divergence=finite(self.divergence),
             nonfinite=self.nonfinite,
             learning_rate=finite(self.learning_rate),

@@ -9,6 +9,7 @@ import pytest
 from flodl.decide.messages import AveragingDone, Round, WindowDone
 from flodl.decide.rounds import Order
 from flodl.decide.tally import Outcome, Tally
+from flodl.decide.totals import Reduction, Scalar
 from tests.scenarios.rigs import places_of
 
 OUTCOME = Outcome(epochs_done=1, samples_done=300, anchor=10, phase="stable", eval={"accuracy": 0.9}, dead_ranks=())
@@ -85,8 +86,8 @@ def test_loss_and_scalars_are_weighted_by_samples() -> None:
     tally.begin(0.0)
     tally.accept(
         order(
-            report(0, samples=300, loss_sum=300.0, scalars={"accuracy": 150.0}),
-            report(1, samples=100, loss_sum=300.0, scalars={"accuracy": 100.0}),
+            report(0, samples=300, loss_sum=300.0, scalars={"accuracy": Scalar("mean", 150.0, 300.0)}),
+            report(1, samples=100, loss_sum=300.0, scalars={"accuracy": Scalar("mean", 100.0, 100.0)}),
         ),
         1.0,
         0.0,
@@ -140,3 +141,37 @@ def test_a_run_that_did_nothing_has_totals_of_zero() -> None:
     totals = Tally().totals(places_of([10]), OUTCOME)
     assert (totals.samples_per_second, totals.utilisation, totals.train_loss) == (0.0, 0.0, None)
     assert totals.ranks[0].samples == 0
+
+
+def test_each_reduction_goes_over_windows_and_ranks() -> None:
+    def told(value: float, samples: int) -> dict[str, Scalar]:
+        mean = Scalar("mean", value * samples, float(samples))
+        return {"mean": mean, **{name: Scalar(name, value) for name in ("sum", "max", "min", "last")}}
+
+    tally = Tally()
+    tally.begin(0.0)
+    both = report(1, samples=10, scalars=told(5.0, 10)), report(0, samples=30, scalars=told(1.0, 30))
+    tally.accept(order(*both), 1.0, 0.0)
+    tally.accept(order(report(0, samples=40, scalars=told(2.0, 40)), number=2), 2.0, 0.0)
+    assert tally.close_epoch(0, samples=80, anchor=1, phase="probe").scalars == {
+        "last": 2.0, "max": 5.0, "mean": (5.0 * 10 + 1.0 * 30 + 2.0 * 40) / 80, "min": 1.0, "sum": 8.0,
+    }  # fmt: skip
+
+
+def test_of_the_last_of_several_ranks_the_highest_one_stands() -> None:
+    tally = Tally()
+    tally.begin(0.0)
+    scalars = [{"lr": Scalar("last", value)} for value in (1.0, 2.0)]
+    tally.accept(order(report(1, samples=10, scalars=scalars[1]), report(0, samples=10, scalars=scalars[0])), 1.0, 0.0)
+    assert tally.close_epoch(0, samples=20, anchor=1, phase="probe").scalars == {"lr": 2.0}
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "max", "min", "last"])
+def test_merging_scalars_is_associative(reduction: Reduction) -> None:
+    a, b, c = (Scalar(reduction, value, 2.0) for value in (3.0, -1.0, 2.0))
+    assert a.merged(b).merged(c) == a.merged(b.merged(c))
+
+
+def test_a_scalar_whose_reduction_changed_begins_anew() -> None:
+    assert Scalar("sum", 5.0).merged(Scalar("max", 1.0)) == Scalar("max", 1.0)
+    assert Scalar("mean", 0.0).result == 0.0
