@@ -99,9 +99,15 @@ def _recall_other_epochs(ledger: Ledger, rank: int, epoch: int) -> None:
         ledger.recall(rank, num_samples(takewhile(lambda piece: piece.epoch == epoch, held)))
 
 
-def _pinned_samples(ledger: Ledger, request: Request, rank: int) -> int:
-    pinned = request.pinned.get(rank, 0)
-    return num_samples(take_batches(ledger.held[rank], pinned, request.batch_sizes[rank])[0]) if pinned else 0
+def _pinned_samples(ledger: Ledger, request: Request, ranks: Sequence[int]) -> dict[int, int]:
+    """Samples that ranks may have run already; ranks that cannot have are left out."""
+    found: dict[int, int] = {}
+    for rank in ranks:
+        pinned = request.pinned.get(rank, 0)
+        if pinned:
+            head, _ = take_batches(ledger.held.get(rank, []), pinned, request.batch_sizes[rank])
+            found[rank] = num_samples(head)
+    return found
 
 
 def _unit(request: Request) -> int:
@@ -114,21 +120,26 @@ def _unit(request: Request) -> int:
 
 def _common_rounds(ledger: Ledger, request: Request, epoch: int, ranks: Sequence[int]) -> list[dict[int, int]]:
     """Deal windows from the epoch's stock. Returns samples per rank, one row per round."""
-    wanted = {rank: request.quotas[rank] * request.batch_sizes[rank] for rank in ranks}
-    pinned = {rank: _pinned_samples(ledger, request, rank) for rank in ranks}
-    one_each = sum(request.batch_sizes[rank] for rank in ranks)
-    left = ledger.stock(epoch) if ranks else 0
+    sizes, pinned = request.batch_sizes, _pinned_samples(ledger, request, ranks)
+    wanted = {rank: request.quotas[rank] * sizes[rank] for rank in ranks}
+    first = {rank: max(samples, pinned.get(rank, 0)) for rank, samples in wanted.items()} if pinned else wanted
+    held = {rank: ledger.held_samples(rank, epoch) for rank in ranks}
+    left = ledger.owed_samples(epoch) + sum(held.values()) if ranks else 0
+    one_each = sum([sizes[rank] for rank in ranks])
     table: list[dict[int, int]] = []
     while left > 0 and len(table) < request.num_rounds:
-        bound = wanted if table else {rank: max(wanted[rank], pinned[rank]) for rank in ranks}
-        is_final = left < sum(bound.values()) + one_each
-        row = _final_row(wanted, {} if table else pinned, left, _unit(request)) if is_final else dict(wanted)
-        left -= sum(row.values())
-        table.append(row)
-    totals = {rank: sum(row[rank] for row in table) for rank in ranks}
+        if left < sum((wanted if table else first).values()) + one_each:
+            table.append(_final_row(wanted, {} if table else pinned, left, _unit(request)))
+        else:
+            table.append(wanted)
+        left -= sum(table[-1].values())
+    totals = {rank: sum([row[rank] for row in table]) for rank in ranks}
+    targets = {rank: total + max(wanted[rank], total) for rank, total in totals.items()}
+    if left and _fill(ledger, epoch, targets, held):
+        return table
     _deal_windows(ledger, epoch, totals, pinned, is_final=left == 0)
     if left:
-        _deal_ahead(ledger, epoch, {r: t + max(wanted[r], t) for r, t in totals.items()}, _unit(request))
+        _share_ahead(ledger, epoch, targets, _unit(request))
     return table
 
 
@@ -156,20 +167,27 @@ def _deal_windows(
     missing = {rank: samples - ledger.held_samples(rank, epoch) for rank, samples in totals.items()}
     if is_final or sum(max(0, samples) for samples in missing.values()) > ledger.owed_samples(epoch):
         for rank, samples in totals.items():
-            ledger.recall(rank, max(samples, pinned[rank]))
+            ledger.recall(rank, max(samples, pinned.get(rank, 0)))
     for rank, samples in missing.items():
         ledger.deal(rank, epoch, samples)
 
 
-def _deal_ahead(ledger: Ledger, epoch: int, targets: Mapping[int, int], unit: int) -> None:
-    """Fill every rank up to its target, in samples; what is left of an epoch is shared in proportion."""
+def _fill(ledger: Ledger, epoch: int, targets: Mapping[int, int], held: Mapping[int, int]) -> bool:
+    """Fill every rank up to its target, in samples. False, and nothing is dealt, where the stock does not suffice."""
+    missing = {rank: target - held[rank] for rank, target in targets.items() if target > held[rank]}
+    if sum(missing.values()) > ledger.owed_samples(epoch):
+        return False
+    for rank, samples in missing.items():
+        ledger.deal(rank, epoch, samples)
+    return True
+
+
+def _share_ahead(ledger: Ledger, epoch: int, targets: Mapping[int, int], unit: int) -> None:
+    """What is left of an epoch is held ahead in proportion to what is missing to the targets."""
     missing = {rank: max(0, target - ledger.held_samples(rank, epoch)) for rank, target in targets.items()}
-    stock = ledger.owed_samples(epoch)
-    if sum(missing.values()) > stock:
-        shares = largest_remainder(list(missing.values()), stock // unit)
-        missing = {rank: share * unit for rank, share in zip(missing, shares, strict=True)}
-    for rank, samples in missing.items():
-        ledger.deal(rank, epoch, samples)
+    shares = largest_remainder(list(missing.values()), ledger.owed_samples(epoch) // unit)
+    for rank, share in zip(missing, shares, strict=True):
+        ledger.deal(rank, epoch, share * unit)
 
 
 # ----------------------------------------------------------------------------------------- from a share of one's own
@@ -211,49 +229,58 @@ def _deal_next_epoch(ledger: Ledger, request: Request, epoch: int, ranks: Sequen
         return
     ledger.open(epoch)
     targets = {rank: request.quotas[rank] * request.batch_sizes[rank] for rank in ranks}
-    _deal_ahead(ledger, epoch, targets, _unit(request))
+    if not _fill(ledger, epoch, targets, dict.fromkeys(ranks, 0)):
+        _share_ahead(ledger, epoch, targets, _unit(request))
 
 
 def _stated(ledger: Ledger, request: Request, epoch: int, table: Sequence[Mapping[int, int]], *, final: bool) -> Plan:
     """The plan in words of the wire."""
     sizes = request.batch_sizes
     ranks = sorted(request.quotas)
-    before = ledger.samples_dealt
-    rounds: dict[int, list[Round]] = {rank: [] for rank in ranks}
-    for index, row in enumerate(table):
-        together = sum(row.values())
-        for rank in ranks:
-            batches = -(-row.get(rank, 0) // sizes[rank])
-            rounds[rank].append(Round(request.first_round + index, batches, before, together))
-        before += together
+    heads = _heads(ledger.samples_dealt, request.first_round, table)
+    rounds = {
+        rank: tuple(
+            [Round(number, -(-row.get(rank, 0) // sizes[rank]), before, whole) for number, before, whole, row in heads]
+        )
+        for rank in ranks
+    }
     held = {rank: ledger.held.get(rank, []) for rank in ranks}
     last = final and epoch == ledger.num_epochs - 1
     return Plan(
         epoch=epoch,
         final=final,
         last=last,
-        rounds={rank: tuple(listed) for rank, listed in rounds.items()},
+        rounds=rounds,
         ranges={rank: tuple(ranges) for rank, ranges in held.items()},
         epochs={r: held[r][0].epoch if any(one.batches for one in rounds[r]) else epoch for r in ranks},
-        overshoot={
-            rank: _overshoot(
-                held[rank],
-                max(sum(one.batches for one in rounds[rank]), request.pinned.get(rank, 0)),
-                sizes[rank],
-                request.overshoot,
-            )
-            for rank in ranks
-        },
+        overshoot=_overshoots(request, rounds, held) if request.overshoot else dict.fromkeys(ranks, 0),
     )
 
 
-def _overshoot(held: Sequence[Range], batches: int, batch_size: int, allowed: int) -> int:
-    """Whole batches, all of one epoch, that lie ready behind the `batches` that a window may take; at most `allowed`.
+def _heads(
+    before: int, number: int, table: Sequence[Mapping[int, int]]
+) -> list[tuple[int, int, int, Mapping[int, int]]]:
+    """Per round: its number, samples before it, its samples, and each rank's."""
+    heads: list[tuple[int, int, int, Mapping[int, int]]] = []
+    for row in table:
+        together = sum(row.values())
+        heads.append((number, before, together, row))
+        number, before = number + 1, before + together
+    return heads
+
+
+def _overshoots(
+    request: Request, rounds: Mapping[int, Sequence[Round]], held: Mapping[int, Sequence[Range]]
+) -> dict[int, int]:
+    """Whole batches, all of one epoch, that lie ready behind each rank's window; at most what is allowed.
 
     A rank that is past its planned point already plans from where it is, so that all it may have run comes first.
     """
-    if not allowed:
-        return 0
-    _, ahead = take_batches(held, batches, batch_size)
-    whole = sum(len(piece) for piece in ahead if piece.epoch == ahead[0].epoch) // batch_size
-    return min(allowed, whole)
+    found: dict[int, int] = {}
+    for rank, ranges in held.items():
+        planned = sum([one.batches for one in rounds[rank]])
+        size = request.batch_sizes[rank]
+        _, ahead = take_batches(ranges, max(planned, request.pinned.get(rank, 0)), size)
+        whole = sum([len(piece) for piece in ahead if piece.epoch == ahead[0].epoch]) // size
+        found[rank] = min(request.overshoot, whole)
+    return found

@@ -43,7 +43,8 @@ def next_order(mind: Mind, at: float) -> list[Command]:
     if state.callbacks.eval_due is not None:
         callbacks = ("eval",)
         state.callbacks.begin_eval(callback_rank)
-    return [_window(mind, rank, dealt, callbacks if rank == callback_rank else (), why) for rank in mind.alive]
+    what = _what(dealt, callback_rank)
+    return [_window(mind, rank, dealt, callbacks if rank == callback_rank else (), (what, why)) for rank in mind.alive]
 
 
 def _request(mind: Mind, callback_rank: int) -> tuple[Request, str]:
@@ -80,19 +81,28 @@ def _request(mind: Mind, callback_rank: int) -> tuple[Request, str]:
     )
 
 
-def _window(mind: Mind, rank: int, dealt: Plan, callbacks: tuple[CallbackName, ...], why: str) -> RunWindow:
-    rounds = dealt.rounds[rank]
-    batches = sum(one.batches for one in rounds)
+def _what(dealt: Plan, any_rank: int) -> str:
+    """The order's rounds and epoch, in words; the same for every rank."""
+    rounds = dealt.rounds[any_rank]
     numbers = f"round {rounds[0].number}" if len(rounds) == 1 else f"rounds {rounds[0].number} to {rounds[-1].number}"
     closing = ", the epoch's last" if dealt.final else ""
+    return f"{numbers} of epoch {dealt.epoch}{closing}"
+
+
+def _window(
+    mind: Mind, rank: int, dealt: Plan, callbacks: tuple[CallbackName, ...], words: tuple[str, str]
+) -> RunWindow:
+    alone = mind.works_alone
+    rounds = dealt.rounds[rank]
+    batches = sum([one.batches for one in rounds])
     return RunWindow(
         to=(rank,),
         generation=mind.state.generation,
         rounds=rounds,
         ranges=dealt.ranges[rank],
-        alone=mind.works_alone,
-        max_overshoot=0 if mind.works_alone else dealt.overshoot[rank],
+        alone=alone,
+        max_overshoot=0 if alone else dealt.overshoot[rank],
         callbacks=callbacks,
         epoch=dealt.epochs[rank],
-        reason=f"{numbers} of epoch {dealt.epoch}{closing}: {batches} batches ({why})",
+        reason=f"{words[0]}: {batches} batches ({words[1]})",
     )

@@ -51,7 +51,7 @@ def test_unused_ranges_stay_when_the_quota_changes() -> None:
     first = dealt(ledger, request([5, 2]))
     run_all(ledger, first)
     second = dealt(ledger, request([1, 8], first_round=2))
-    assert second.ranges[0][0] == Range(0, 70, 120), "rank 0 keeps what it held ahead"
+    assert second.ranges[0][0] == Range(0, 50, 100), "rank 0 keeps what it held ahead"
     assert second.rounds[0] == (Round(2, 1, 70, 90),)
 
 
