@@ -9,7 +9,7 @@ map-style data set is read sample by sample, each with the random stream of its 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from flodl.decide.ledger import count_batches, take_batches
 from flodl.decide.messages import Range
 from flodl.engine.seeding import seed_batch
 
-__all__ = ["Batch", "Feed", "batch_of", "num_samples", "permutation", "resident", "signature"]
+__all__ = ["Batch", "Feed", "batch_of", "collate_of", "num_samples", "permutation", "resident", "signature"]
 
 SIGNATURE_SAMPLES = 16
 
@@ -57,6 +57,11 @@ def resident(dataset: Any, device: torch.device) -> Any:
     return TensorDataset(*(tensor.to(device) for tensor in dataset.tensors))
 
 
+def collate_of(dataset: Any) -> Callable[[list[Any]], Any]:
+    """How a list of samples becomes one batch: the data set's own collate_fn where it has one, else torch's."""
+    return getattr(dataset, "collate_fn", None) or default_collate
+
+
 def _home(dataset: Any) -> torch.device:
     """Where samples are picked: where an in-memory data set lies, else the CPU."""
     return dataset.tensors[0].device if type(dataset) is TensorDataset else torch.device("cpu")
@@ -71,7 +76,7 @@ def batch_of(dataset: Any, indices: Tensor, device: torch.device, *, seed: int =
     for index in indices.tolist():
         _seed_sample(seed, epoch, index)
         samples.append(dataset[index])
-    return _moved(default_collate(samples), device)
+    return _moved(collate_of(dataset)(samples), device)
 
 
 class Feed:
