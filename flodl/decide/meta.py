@@ -35,9 +35,11 @@ _SUSTAINED = {Phase.WARMUP: (5, 0.3), Phase.STABLE: (3, 0.5), Phase.MATURE: (3, 
 
 
 class _State(msgspec.Struct):
-    """The windows, newest last. verdicts: True for Stable. dropped: a learning-rate drop fired in the last cycle."""
+    """The windows, newest last. spans: how far each rate's cycle went. verdicts: True for Stable. dropped: a
+    learning-rate drop fired in the last cycle."""
 
     rates: list[float] = []
+    spans: list[float] = []
     anchors: list[int] = []
     verdicts: list[bool] = []
     divergences: list[float] = []
@@ -52,19 +54,19 @@ class MetaController:
         self._state = _State()
 
     def observe(
-        self, anchor: int, learning_rate: float, verdict: Verdict, phase: Phase, divergence: float
+        self, anchor: int, learning_rate: float, verdict: Verdict, phase: Phase, divergence: float, *, span: float = 1.0
     ) -> Nudge | None:
         """Record the cycle; a nudge where one is due.
 
         anchor: before the commit. learning_rate, divergence: of the round; one that is not finite is left out.
-        phase: ElChe's `cycle_phase`; Probe records only.
+        phase: ElChe's `cycle_phase`; Probe records only. span: batches of the cycle, all ranks together.
         """
         state = self._state
         state.anchors = [*state.anchors, anchor][-NUM_ANCHORS:]
         state.verdicts = [*state.verdicts, isinstance(verdict, Stable)][-NUM_VERDICTS:]
         if math.isfinite(divergence):
             state.divergences = [*state.divergences, divergence][-NUM_DIVERGENCES:]
-        is_sharp = self._take_rate(learning_rate)
+        is_sharp = self._take_rate(learning_rate, max(span, 1.0))
         may_fire = self._is_enabled and phase is not Phase.PROBE
         state.dropped = is_sharp and may_fire
         if not may_fire:
@@ -94,22 +96,26 @@ class MetaController:
         """Take a snapshot over."""
         self._state = msgspec.convert(dict(snapshot), _State)
 
-    def _take_rate(self, learning_rate: float) -> bool:
-        """Record a learning rate; True where it fell sharply: by more than 0.3, and 3 x the step before.
+    def _take_rate(self, learning_rate: float, span: float) -> bool:
+        """Record a learning rate; True where it fell sharply: by more than 0.3 of itself, and 3 x as steeply as before.
 
-        The step before counts 0 where there is none. The second condition keeps the tail of a cosine or a line to 0
-        silent. Over two cycles only when each falls, and not when the first of the two has fired already.
+        Steepness is the fall per batch (0 where there is no cycle before): cycles are not equally long, and where
+        short final windows alternate with long ones the middle of a cosine would look like a sharp drop. This second
+        condition keeps a cosine and a line to 0 silent. Over two cycles only when each falls, and not when the first
+        of the two has fired already.
         """
         state = self._state
         if not math.isfinite(learning_rate):
             return False
         state.rates = rates = [*state.rates, learning_rate][-NUM_RATES:]
-        steps = [_relative_drop(a, b) for a, b in pairwise(rates)]
-        if steps and _is_sharp(steps[-1], steps[-2:-1]):
+        state.spans = spans = [*state.spans, span][-NUM_RATES:]
+        falls = [max(0.0, before - after) for before, after in pairwise(rates)]
+        slopes = [fall / batches for fall, batches in zip(falls, spans[1:], strict=True)]
+        if falls and _is_sharp(falls[-1], rates[-2], spans[-1], slopes[-2:-1]):
             return True
-        if state.dropped or len(steps) < 2 or min(steps[-2:]) <= 0:
+        if state.dropped or len(falls) < 2 or min(falls[-2:]) <= 0:
             return False
-        return _is_sharp(_relative_drop(rates[-3], rates[-1]), steps[-3:-2])
+        return _is_sharp(sum(falls[-2:]), rates[-3], sum(spans[-2:]) / 2, slopes[-3:-2])
 
     def _drop(self, is_sharp: bool) -> tuple[float, str] | None:
         if not is_sharp:
@@ -136,9 +142,5 @@ def _trend(anchors: Sequence[int]) -> float:
     return (anchors[-1] - mean) / mean
 
 
-def _relative_drop(before: float, after: float) -> float:
-    return (before - after) / before if before > after and before > 0 else 0.0
-
-
-def _is_sharp(drop: float, step_before: Sequence[float]) -> bool:
-    return above(drop, SHARP_DROP) and above(drop, SHARPER_THAN_BEFORE * sum(step_before))
+def _is_sharp(fall: float, start: float, span: float, slope_before: Sequence[float]) -> bool:
+    return above(fall, SHARP_DROP * start) and above(fall, SHARPER_THAN_BEFORE * span * sum(slope_before))

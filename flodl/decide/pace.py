@@ -58,7 +58,9 @@ class Pace:
         )
         verdict = self._guard.observe(divergence, sum(batches), max(batches, default=0))
         learning_rate = max((done.learning_rate for done in reports.values()), default=0.0)
-        nudge = self._meta.observe(self.elche.anchor, learning_rate, verdict, self.elche.cycle_phase, divergence)
+        nudge = self._meta.observe(
+            self.elche.anchor, learning_rate, verdict, self.elche.cycle_phase, divergence, span=sum(batches)
+        )
         self.reason = self.elche.commit(proposal, verdict, nudge=nudge)
         self.nudged = nudge is not None or isinstance(verdict, NudgeDown)
 

@@ -84,6 +84,16 @@ def test_a_cosine_or_a_line_to_zero_never_fires(num_cycles: int, warmup: int):
         assert set(feed(MetaController(ON), rates=[*start, *rates, 0.0, 0.0])) == {None}
 
 
+@pytest.mark.parametrize("windows", [(19, 5), (23, 2), (17, 5, 1), (100, 1)])
+@pytest.mark.parametrize("num_epochs", [10, 30])
+def test_a_cosine_over_uneven_windows_never_fires(windows: tuple[int, ...], num_epochs: int):
+    meta, total, done = MetaController(MetaConfig()), num_epochs * sum(windows), 0
+    for span in windows * num_epochs:
+        done += span
+        rate = 0.1 * (1 + math.cos(math.pi * done / total)) / 2
+        assert meta.observe(10, rate, GOOD, Phase.STABLE, 0.01, span=span) is None
+
+
 def test_a_drop_spread_over_two_falling_cycles_fires():
     assert feed(MetaController(ON), rates=[1, 1, 0.8, 0.6, 0.6]) == [None, None, None, 0.5, None]
 
