@@ -210,7 +210,7 @@ def _reserve(ledger: Ledger, request: Request, epoch: int, ranks: Sequence[int])
     ledger.open(epoch)
     unit = _unit(request)
     units = -(-ledger.owed_samples(epoch) // unit)
-    if not units:
+    if not units or not ranks:
         return
     shares = by_ratios([request.ratios[r] for r in ranks], units) if request.ratios else equal(len(ranks), units)
     for rank, share in zip(ranks, shares, strict=True):

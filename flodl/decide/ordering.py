@@ -32,7 +32,6 @@ def next_order(mind: Mind, at: float) -> list[Command]:
         number=state.accepted + len(dealt.rounds[callback_rank]),
         epoch=dealt.epoch,
         final=dealt.final,
-        last=dealt.last,
         alone=alone,
         at=at,
         rounds=dealt.rounds,
@@ -66,6 +65,7 @@ def _request(mind: Mind, callback_rank: int) -> tuple[Request, str]:
     elif mind.works_alone and not elche.is_sync:
         num_rounds, why = 1, f"gradients are averaged once per window; {quotas.reason}"
     previous = state.order
+    ratios = elche.partition_ratios if elche.is_sync else None
     return (
         Request(
             quotas={rank: by_rank[rank] for rank in mind.alive},
@@ -73,8 +73,8 @@ def _request(mind: Mind, callback_rank: int) -> tuple[Request, str]:
             first_round=state.accepted + 1,
             pinned=previous.overshoot if previous is not None else {},
             num_rounds=num_rounds,
-            reserved=elche.partition_ratios is not None or elche.splits == "equal" if elche.is_sync else False,
-            ratios=elche.partition_ratios if elche.is_sync else None,
+            reserved=elche.splits == "equal" or ratios is not None,
+            ratios=ratios,
             overshoot=pace.elche.overshoot if elche.is_async else 0,
         ),
         why,

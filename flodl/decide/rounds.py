@@ -15,21 +15,19 @@ class Order(msgspec.Struct, kw_only=True):
     """One order to all ranks: a round, or (alone) a grant of several.
 
     rounds: per rank, the dead of this order included. epochs: epoch of a rank's window. overshoot: batches that a rank
-    may run past its planned point. averaged_in: generation in which `Average` was last ordered, 0 before. cut: the
-    window was cut short. callback_rank: who evaluates first. at: when it was ordered.
+    may run past its planned point. averaged_in: generation in which `Average` was last ordered, 0 before. at: when it
+    was ordered.
     """
 
     number: int
     epoch: int
     final: bool
-    last: bool
     alone: bool
     at: float
     rounds: dict[int, tuple[Round, ...]]
     epochs: dict[int, int]
     overshoot: dict[int, int]
     averaged_in: int = 0
-    cut: bool = False
     reports: dict[int, WindowDone] = {}
     results: dict[int, AveragingDone] = {}
 

@@ -112,5 +112,4 @@ def cut(mind: Mind, order: Order) -> list[Command]:
     waiting = order.missing_reports(mind.alive)
     if order.alone or not waiting or mind.state.stop is None:
         return []
-    order.cut = True
     return [Cut(to=waiting, reason=f"{mind.state.stop.reason}: round {order.number} is the last")]

@@ -141,6 +141,18 @@ def test_a_lone_rank_astray_leaves_the_old_epoch_to_the_others() -> None:
     assert found.final
 
 
+@pytest.mark.parametrize("reserved", [False, True])
+def test_where_all_ranks_are_astray_the_old_epoch_waits_for_one_round(reserved: bool) -> None:
+    ledger = Ledger(epoch_samples=40, num_epochs=2)
+    ledger.open(1)
+    for rank in (0, 1):
+        ledger.deal(rank, 1, 20)
+    asked = request([2, 4], pinned={0: 1, 1: 2}, reserved=reserved)
+    found = dealt(ledger, asked)
+    assert (found.epoch, found.epochs, found.final) == (0, {0: 1, 1: 1}, False)
+    assert batches(found) == [[1], [2]]
+
+
 def test_ranges_of_a_later_epoch_that_nobody_began_are_recalled() -> None:
     ledger = Ledger(epoch_samples=40, num_epochs=2)
     ledger.open(1)

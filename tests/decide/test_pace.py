@@ -25,7 +25,6 @@ def order(
         number=number,
         epoch=0,
         final=final,
-        last=False,
         alone=False,
         at=0.0,
         rounds={rank: (Round(number, batches, 0, 0),) for rank in ranks},

@@ -37,6 +37,8 @@ def schedule_of(seed: int) -> Schedule:
     mode = random.choice(MODES)
     if mode == "cpu_cadence" and random.random() < 0.2:
         elche["average"] = "gradients"
+    if mode != "cpu_sync" and random.random() < 0.2:
+        elche["split"] = "equal"
     if mode == "cpu_sync" and random.random() < 0.5:
         elche["split"] = "proportional"
     if mode == "cpu_sync" and random.random() < 0.3:

@@ -178,6 +178,12 @@ def test_sync_on_unequal_ranks_is_ddp_too_when_no_rank_may_lead() -> None:
     assert {one.batches for order in windows(done.journal) for one in order.rounds} == {1}
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_an_equal_split_gives_every_rank_the_same_samples_in_every_mode(mode: str) -> None:
+    done = run(mode, num_ranks=2, elche={"split": "equal"})
+    assert [rank.samples for rank in done.end.totals.ranks] == [1000, 1000]
+
+
 # ---------------------------------------------------------------------------------------------------- membership
 
 
