@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from flodl.errors import Problem
 from flodl.spec.elche import ElCheConfig
 from flodl.spec.job import JobSpec
+from flodl.spec.loader import LoaderConfig
 from flodl.spec.reader import shown
 
 __all__ = ["contradictions", "ineffective"]
@@ -29,6 +30,7 @@ def ineffective(job: JobSpec) -> tuple[Problem, ...]:
         if getattr(config, knob) != _default(knob)
     ]
     found.extend(_shadowed(job))
+    found.extend(_unused_loading(job.loader))
     return tuple(found)
 
 
@@ -64,6 +66,17 @@ def _shadowed(job: JobSpec) -> Iterator[Problem]:
         yield Problem(key="trainer.deterministic", value="true",
                       constraint="makes each step repeatable, but in cpu_async not the run: when a round's result is "
                       "adopted depends on timing")  # fmt: skip
+
+
+def _unused_loading(loader: LoaderConfig) -> Iterator[Problem]:
+    knobs, reason = (), ""
+    if loader.resident is True:
+        knobs, reason = ("num_workers", "prefetch", "pin_memory"), "with loader.resident=true all data is on the device"
+    elif not loader.num_workers:
+        knobs, reason = ("prefetch",), "with loader.num_workers=0 nothing is fetched ahead"
+    for knob in knobs:
+        if getattr(loader, knob) != getattr(LoaderConfig(), knob):
+            yield Problem(key=f"loader.{knob}", value=shown(getattr(loader, knob)), constraint=f"is ignored: {reason}")
 
 
 def _nccl_without_gpus(job: JobSpec) -> Iterator[Problem]:

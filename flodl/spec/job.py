@@ -10,6 +10,7 @@ from flodl.spec.cluster import ClusterSpec
 from flodl.spec.component import Component
 from flodl.spec.elche import ElCheConfig
 from flodl.spec.guard import GuardConfig, TrendGuardConfig
+from flodl.spec.loader import LoaderConfig
 from flodl.spec.value import NonNegativeInt, Positive, PositiveInt, Value
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "EvalConfig",
     "JobSpec",
     "LaunchConfig",
+    "LoaderConfig",
     "MembershipConfig",
     "MetaConfig",
     "OuterConfig",
@@ -113,6 +115,7 @@ class JobSpec(Value, frozen=True, kw_only=True):
     step: Component
     optim: Component
     scheduler: Component
+    loader: LoaderConfig = LoaderConfig()
     trainer: TrainerConfig = TrainerConfig()
     eval: EvalConfig = EvalConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()

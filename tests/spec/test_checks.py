@@ -74,3 +74,12 @@ def test_nccl_wants_gpus(mode: str) -> None:
     (problem,) = caught.value.problems
     assert problem.constraint == "NCCL averages GPUs, and cluster.workers[1] (b) lends cpu:2"
     assert problem.remedy == f"use elche={mode.replace('nccl', 'cpu')}, or lend GPUs"
+
+
+def test_loading_ahead_is_ignored_where_nothing_is_loaded_ahead() -> None:
+    def ignored(**loader: object) -> list[str]:
+        return [p.key for p in ineffective(decode_job(tree(loader=loader)))]
+
+    assert ignored(num_workers=0, prefetch=4) == ["loader.prefetch"]
+    assert ignored(resident=True, num_workers=4, pin_memory=False) == ["loader.num_workers", "loader.pin_memory"]
+    assert ignored(num_workers=4, prefetch=4, pin_memory=False) == []
