@@ -39,10 +39,10 @@ def _start_when_complete(mind: Mind) -> list[Command]:
         epoch_samples=batch_size * (num_batches if limit is None else min(limit, num_batches)),
         num_epochs=mind.job.trainer.num_epochs,
     )
-    return form_first_group(mind)
+    return _form_first_group(mind)
 
 
-def form_first_group(mind: Mind) -> list[Command]:
+def _form_first_group(mind: Mind) -> list[Command]:
     """Everybody adopts the parameters and buffers of the lowest rank."""
     state = mind.state
     state.activity = "forming"
@@ -88,4 +88,4 @@ def on_loss_before_start(mind: Mind, event: RankDied | RankFailed) -> list[Comma
         f"controller.join.min_ranks={least} allows a start with {len(mind.alive)} ranks",
         event.rank,
     )
-    return [told, *(form_first_group(mind) if state.activity == "forming" else _start_when_complete(mind))]
+    return [told, *(_form_first_group(mind) if state.activity == "forming" else _start_when_complete(mind))]

@@ -20,7 +20,7 @@ from flodl.decide.rounds import Order
 from flodl.decide.tally import Outcome, Tally
 from flodl.spec.job import JobSpec
 
-__all__ = ["Activity", "Mind", "State"]
+__all__ = ["Activity", "Mind", "State", "alert"]
 
 Activity = Literal["gathering", "forming", "training", "recovering", "repairing", "finishing", "over"]
 
