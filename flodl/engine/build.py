@@ -21,6 +21,7 @@ from hydra.errors import InstantiationException
 from omegaconf import OmegaConf
 from torch import nn
 from torch.optim import Optimizer
+from torch.utils.data import IterableDataset
 
 from flodl.engine.data import num_samples, resident, signature
 from flodl.engine.surroundings import Surroundings
@@ -60,7 +61,7 @@ def build(job: JobSpec, place: Surroundings) -> Built:
     any other failure of what the config names).
     """
     components = {
-        "dataset": place.placed(job.dataset),
+        "dataset": _with_function(place.placed(job.dataset)),
         "model": job.model,
         "step": job.step,
         "optim": job.optim,
@@ -75,7 +76,7 @@ def build(job: JobSpec, place: Surroundings) -> Built:
         model=model,
         optimizer=_optimizer(trees["optim"], model),
         schedule=_make("scheduler", trees["scheduler"]),
-        step=_make("step", trees["step"]),
+        step=_make("step", trees["step"], partial=job.step.partial),
         train=resident(train, place.device),
         eval=resident(held_out, place.device),
         batch_size=place.overrides.batch_size or job.trainer.batch_size,
@@ -121,7 +122,7 @@ def _data_sets(job: JobSpec, place: Surroundings, tree: Mapping[str, Any]) -> tu
         splits = _make("dataset", tree)
     except FileNotFoundError as error:
         raise NotReady(place.missing(job.dataset, "dataset", error)) from error
-    train, held_out = getattr(splits, "train", None), getattr(splits, "eval", None)
+    train, held_out = _parts(splits)
     name = f"dataset={job.dataset.target}"
     _check_samples(f"{name}: its train set", train, place)
     if held_out is not None:
@@ -130,10 +131,35 @@ def _data_sets(job: JobSpec, place: Surroundings, tree: Mapping[str, Any]) -> tu
     return train, held_out
 
 
+def _parts(made: Any) -> tuple[Any, Any]:
+    """Training and evaluation set of what a data set's target gave: two named parts, or a bare set to train on."""
+    if isinstance(made, Mapping):
+        return made.get("train"), made.get("eval")
+    if _is_map_style(made):
+        return made, None
+    return getattr(made, "train", None), getattr(made, "eval", None)
+
+
+def _is_map_style(data: Any) -> bool:
+    """torch's iterable sets inherit a __getitem__ that only raises."""
+    return hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, IterableDataset)
+
+
+def _with_function(component: Component) -> Component:
+    """A data set's collate_fn as an import path is the function of that name, judged like every other target."""
+    named = component.args.get("collate_fn")
+    if not isinstance(named, str):
+        return component
+    return component.replace(args={**component.args, "collate_fn": {"_target_": named, "_partial_": True}})
+
+
 def _check_samples(name: str, data: Any, place: Surroundings) -> None:
-    if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+    if not _is_map_style(data):
         kind = type(data).__name__
-        raise NotReady(f"{name} is a {kind}{place.on_host}; it must be map-style: have __len__ and __getitem__")
+        raise NotReady(
+            f"{name} is a {kind}{place.on_host}; it must be map-style: have __len__ and __getitem__. Samples are dealt out "
+            "by number, so that none is lost and none counts twice: index a stream's files, or store the stream once"
+        )
     if num_samples(data) == 0:
         raise NotReady(f"{name} is empty{place.on_host}")
 

@@ -47,10 +47,12 @@ class Surroundings:
         """A missing file in words: which path was looked for, which key names it, where that path comes from."""
         looked_for = str(error.filename or error)
         absent = f"no such file{self.on_host}: looked for {looked_for}"
+        source = getattr(error, "source", "")  # a shipped data set says where it can be had
+        hint = f"\n  {source}" if source else ""
         for at, text in strings(component.args, key):
             if self._at(text) == looked_for:
-                return f"{at}={text}: {absent}{self._source(text)}"
-        return f"{key}={component.target}: {absent}"
+                return f"{at}={text}: {absent}{self._source(text)}{hint}"
+        return f"{key}={component.target}: {absent}{hint}"
 
     def _at(self, text: str) -> str:
         is_marked = text == DATA_MARK or text.startswith(DATA_MARK + "/")
