@@ -42,7 +42,9 @@ def read_idx(path: Path, item_shape: Sequence[int]) -> np.ndarray:
             raise NotReady(f"{path}: cannot be read: {error}") from error
 
 
-def _read(file: IO[bytes], path: Path, item_shape: Sequence[int], size: int, *, is_packed: bool) -> np.ndarray:
+def _read(
+    file: IO[bytes] | gzip.GzipFile, path: Path, item_shape: Sequence[int], size: int, *, is_packed: bool
+) -> np.ndarray:
     length, header_bytes = _header(file, path, list(item_shape))
     num_bytes = length * math.prod(item_shape)
     room = size * GZIP_MAX_RATIO if is_packed else size - header_bytes
@@ -56,7 +58,7 @@ def _read(file: IO[bytes], path: Path, item_shape: Sequence[int], size: int, *, 
     return np.frombuffer(data, dtype=np.uint8).reshape(length, *item_shape)
 
 
-def _header(file: IO[bytes], path: Path, item_shape: list[int]) -> tuple[int, int]:
+def _header(file: IO[bytes] | gzip.GzipFile, path: Path, item_shape: list[int]) -> tuple[int, int]:
     """Number of items, and bytes of the header."""
     num_dims = 1 + len(item_shape)
     header = file.read(4 + 4 * num_dims)

@@ -27,9 +27,8 @@ __all__ = ["VOCABULARY", "decode", "encode", "python_stdlib"]
 VOCABULARY = "\n\t" + "".join(map(chr, range(0x20, 0x7F)))
 UNKNOWN = len(VOCABULARY)
 SKIPPED_FOLDERS = frozenset(
-    ("site-packages", "dist-packages", "test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3", "distutils")
-    + ("ensurepip", "encodings", "pydoc_data", "__pycache__")
-)
+    ["site-packages", "dist-packages", "test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3", "distutils"]
+) | {"ensurepip", "encodings", "pydoc_data", "__pycache__"}
 SKIPPED_NAMES = ("_sysconfigdata", "sitecustomize", "usercustomize", "config-")
 MAX_FILE_BYTES = 1 << 22
 SOURCE = "Python's sources come with it; a distribution may part them (Debian: libpython3-stdlib)"

@@ -157,8 +157,8 @@ def _check_samples(name: str, data: Any, place: Surroundings) -> None:
     if not _is_map_style(data):
         kind = type(data).__name__
         raise NotReady(
-            f"{name} is a {kind}{place.on_host}; it must be map-style: have __len__ and __getitem__. Samples are dealt out "
-            "by number, so that none is lost and none counts twice: index a stream's files, or store the stream once"
+            f"{name} is a {kind}{place.on_host}; it must be map-style: have __len__ and __getitem__. Samples are dealt "
+            "out by number, so that none is lost and none counts twice: index a stream's files, or store it once"
         )
     if num_samples(data) == 0:
         raise NotReady(f"{name} is empty{place.on_host}")
