@@ -9,6 +9,7 @@ an old group is ever taken for a new one's.
 from __future__ import annotations
 
 import ipaddress
+import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
@@ -47,7 +48,12 @@ def gloo_group(interface: str, timeout_seconds: float) -> GroupFactory:
 
 
 def nccl_group(timeout_seconds: float) -> GroupFactory:
-    """How an NCCL group is made; the device is the current one, the interface comes from NCCL_SOCKET_IFNAME."""
+    """How an NCCL group is made; the device is the current one, the interface comes from NCCL_SOCKET_IFNAME.
+
+    c10d's watchdog would end the process when a member is gone; here the coordinator decides what that means.
+    """
+    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
+    os.environ.setdefault("TORCH_NCCL_ENABLE_MONITORING", "0")
 
     def make(store: Store, place: int, members: int) -> Any:
         options = dist.ProcessGroupNCCL.Options()
@@ -79,6 +85,7 @@ class GroupAverager:
         self._current = 0
         self._ranks: dict[int, tuple[int, ...]] = {}
         self._groups: dict[int, Any] = {}
+        self._stores: dict[int, Store] = {}  # torch holds a Python store's C++ half only: methods need the other one
 
     def form(self, generation: int, ranks: Sequence[int]) -> None:
         """Join a generation; a generation of one has no group at all. RuntimeError where it does not come about."""
@@ -86,7 +93,7 @@ class GroupAverager:
         self._ranks[generation] = tuple(ranks)
         if len(ranks) == 1:
             return
-        store = self._make_store(generation)
+        store = self._stores[generation] = self._make_store(generation)
         group = self._make_group(store, ranks.index(self._rank), len(ranks))
         self._check(generation)
         self._groups[generation] = group

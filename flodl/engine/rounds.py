@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
+import torch
 from torch import Tensor, nn
 
 from flodl.decide.messages import FormGroup
@@ -21,10 +22,20 @@ __all__ = ["Rounds"]
 class Rounds:
     """Forms groups and runs rounds beside the training thread; changes the model only in `settle` and `adopt`.
 
-    niceness: of the averaging thread, above 0 where rounds run beside training. last_round: newest one held.
+    niceness: of the averaging thread, above 0 where rounds run beside training. device: where vectors are summed.
+    last_round: newest one held.
     """
 
-    def __init__(self, rank: int, model: nn.Module, rule: Rule, averager: Averager, *, niceness: int = 0) -> None:
+    def __init__(
+        self,
+        rank: int,
+        model: nn.Module,
+        rule: Rule,
+        averager: Averager,
+        *,
+        niceness: int = 0,
+        device: torch.device | None = None,
+    ) -> None:
         self.rank = rank
         self.rule = rule
         self.generation = 0
@@ -33,6 +44,7 @@ class Rounds:
         self._model = model
         self._averager = averager
         self._niceness = niceness
+        self._device = device or torch.device("cpu")
         self._lane: Lane | None = None
         self._wanted = RoundOrder(0, 0, 0.0)
         self._last_end = time.perf_counter()
@@ -47,10 +59,10 @@ class Rounds:
             self._lane.retire()
         self.generation, self.ranks = command.generation, command.ranks
         self.rule.regroup(len(command.ranks), command.ranks.index(self.rank))
-        self._lane = Lane(f"averaging-{command.generation}", niceness=self._niceness)
+        self._lane = Lane(f"averaging-{command.generation}", niceness=self._niceness, device=self._device)
         mine: list[Tensor] = []
         if command.source is not None:
-            mine = self.rule.result() if command.accept_round else [to_bytes(start_tensors(self._model))]
+            mine = self.rule.result() if command.accept_round else [self._state()]
         return self._lane.submit(lambda: self._join(command, mine))
 
     def settle(self, command: FormGroup, joined: Sequence[Tensor]) -> str:
@@ -64,6 +76,9 @@ class Rounds:
         from_bytes(joined[0], tensors)
         self.rule.start()
         return digest(to_bytes(tensors))
+
+    def _state(self) -> Tensor:
+        return to_bytes(start_tensors(self._model), self._device)
 
     def submit(self, order: RoundOrder, report: Callable[[Outcome], None] | None = None) -> Future[Outcome]:
         """Run a round on the averaging thread; `report` is called there as soon as the result is held."""

@@ -10,7 +10,8 @@ import os
 import platform
 import sys
 import traceback
-from typing import Literal, NoReturn
+from collections.abc import Mapping
+from typing import Any, Literal, NoReturn
 
 import torch
 import torch._dynamo
@@ -94,13 +95,22 @@ def make_loop(payload: RankPayload, built: Built, link: Link) -> Loop:
     """Put one rank's parts together."""
     job, device = payload.job, torch.device(payload.torch_device)
     elche = job.elche.resolved(resolve_mode(payload.world))
-    rule = make_rule(job, elche, built, len(payload.world), device)
+    summing = device if elche.backend == "nccl" or len(payload.world) == 1 else torch.device("cpu")
+    rule = make_rule(job, elche, built, len(payload.world), {"device": device, "flat_device": summing})
     scale = job.membership.timeout_scale
     averager = GroupAverager(payload.rank, link.store, _group(payload, elche, scale))
     beside = elche.is_async and len(payload.world) > 1
-    rounds = Rounds(payload.rank, built.model, rule, averager, niceness=BESIDE_TRAINING if beside else 0)
+    niceness = BESIDE_TRAINING if beside else 0
+    rounds = Rounds(payload.rank, built.model, rule, averager, niceness=niceness, device=summing)
     positions = positions_per_epoch(job, built.num_samples)
-    feed = Feed(built.train, batch_size=built.batch_size, seed=job.trainer.seed, num_positions=positions, device=device)
+    feed = Feed(
+        built.train,
+        batch_size=built.batch_size,
+        seed=job.trainer.seed,
+        num_positions=positions,
+        device=device,
+        loading=built.loading,
+    )
     parts = Parts(
         rank=payload.rank,
         device=device,
@@ -119,14 +129,14 @@ def make_loop(payload: RankPayload, built: Built, link: Link) -> Loop:
     return Loop(parts, link, Orders(link, patience_seconds=DEAD_SECONDS * scale))
 
 
-def make_rule(job: JobSpec, elche: ElCheConfig, built: Built, num_ranks: int, device: torch.device) -> Rule:
+def make_rule(
+    job: JobSpec, elche: ElCheConfig, built: Built, num_ranks: int, devices: Mapping[str, torch.device]
+) -> Rule:
     """The rule that mode and `average` name; alone in the world a rank simply takes its own steps."""
-    flat_device = device if elche.backend == "nccl" else torch.device("cpu")
-    common = {
+    common: dict[str, Any] = {
         "max_grad_norm": job.trainer.max_grad_norm,
         "bn_buffers": elche.bn_buffers,
-        "device": device,
-        "flat_device": device if num_ranks == 1 else flat_device,
+        **devices,
     }
     if num_ranks > 1 and elche.is_async:
         alpha, center = elche.easgd_alpha, elche.center

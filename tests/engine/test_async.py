@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 
 from flodl.decide.ledger import cut_batches
 from flodl.decide.messages import AveragingDone, Cut, Range, WindowDone
-from flodl.engine.data import permutation
+from flodl.engine.reading import permutation
 from tests.engine import rig
 
 BATCH = 4
@@ -127,50 +127,51 @@ def test_elastic_blending_ends_with_the_exact_weighted_mean_on_every_rank(tmp_pa
     assert answers[0][0] == answers[1][0]
 
 
-def alone(orders: list[Any], store: Path, *, step: Any = None, **options: Any) -> tuple[Any, rig.ScriptedLink, Counter]:
-    """A loop of one rank whose rounds are averaged with nobody."""
-    link = rig.ScriptedLink([rig.form((0,)), *orders], store)
-    model = Counter()
-    loop = rig.make_loop(
-        0,
-        link,
-        rule="elastic",
-        model=model,
-        optimizer=torch.optim.SGD(model.parameters(), lr=1.0),
-        step=step or PacedStep(0.0),
-        data=data(400),
-        batch_size=BATCH,
-        **options,
-    )
-    loop.run()
-    return loop, link, model
+def alone(orders: list[Any], store: Path) -> tuple[rig.Record, float]:
+    """What a rank said whose rounds are averaged with nobody, and its weight at the end."""
+
+    def work(rank: int) -> tuple[rig.Record, float]:
+        link = rig.ScriptedLink([rig.form((0,)), *orders], store)
+        model = Counter()
+        rig.make_loop(
+            rank,
+            link,
+            rule="elastic",
+            model=model,
+            optimizer=torch.optim.SGD(model.parameters(), lr=1.0),
+            step=PacedStep(0.0),
+            data=data(400),
+            batch_size=BATCH,
+        ).run()
+        return link.record(), model.value
+
+    return rig.run_ranks(1, work)[0]
 
 
 def test_a_rank_runs_ahead_by_the_overshoot_and_is_then_held(tmp_path: Path) -> None:
     progress: list[int] = []
 
     def at_rest(link: rig.ScriptedLink) -> bool:
-        """True once the rank has not moved for a while; by then it has run all it may."""
+        """True once the rank has not moved for a while; by then it has run all it may: 2 and 3."""
         progress.append(link.progress)
-        return len(progress) > 20 and len(set(progress[-20:])) == 1
+        rests = len(progress) > 20 and len(set(progress[-20:])) == 1
+        assert not rests or progress[-1] == 5
+        return rests
 
     orders = [rig.window(1, 2, [(0, 0, 400)], max_overshoot=3), rig.After(WindowDone, 1), at_rest, rig.average(1, [1])]
     orders += [rig.After(AveragingDone, 1), rig.window(2, 4, [(0, 8, 400)]), rig.After(WindowDone, 2)]
-    _, link, model = alone(
-        [*orders, rig.average(2, [1]), rig.After(AveragingDone, 2), rig.finish()], tmp_path / "store"
-    )
-    assert progress[-1] == 5
+    link, weight = alone([*orders, rig.average(2, [1]), rig.After(AveragingDone, 2), rig.finish()], tmp_path / "store")
     windows = link.told(WindowDone)
     assert [window.batches for window in windows] == [2, 4]
     assert windows[1].idle_ms > 0
-    assert model.value == pytest.approx(sum(worth([Range(0, 0, 24)], 400)))
+    assert weight == pytest.approx(sum(worth([Range(0, 0, 24)], 400)))
 
 
 def test_a_planned_point_already_passed_is_reported_at_once_with_what_was_really_run(tmp_path: Path) -> None:
     ran = rig.Reached(4)
     orders = [rig.window(1, 1, [(0, 0, 400)], max_overshoot=3), rig.After(WindowDone, 1), ran, rig.average(1, [1])]
     orders += [rig.After(AveragingDone, 1), rig.window(2, 2, [(0, 4, 400)]), rig.After(WindowDone, 2)]
-    _, link, _ = alone([*orders, rig.average(2, [1]), rig.After(AveragingDone, 2), rig.finish()], tmp_path / "store")
+    link, _ = alone([*orders, rig.average(2, [1]), rig.After(AveragingDone, 2), rig.finish()], tmp_path / "store")
     assert [window.batches for window in link.told(WindowDone)] == [1, 3]
     assert [window.round for window in link.told(WindowDone)] == [1, 2]
 
@@ -178,7 +179,7 @@ def test_a_planned_point_already_passed_is_reported_at_once_with_what_was_really
 def test_a_cut_ends_the_window_and_the_running_ahead(tmp_path: Path) -> None:
     cut = Cut(to=(0,), reason="test")
     orders = [rig.window(1, 1000, [(0, 0, 400)], max_overshoot=5), rig.Reached(3), cut, rig.After(WindowDone, 1)]
-    _, link, _ = alone([*orders, rig.average(1, [1]), rig.After(AveragingDone, 1), rig.finish()], tmp_path / "store")
+    link, _ = alone([*orders, rig.average(1, [1]), rig.After(AveragingDone, 1), rig.finish()], tmp_path / "store")
     (window,) = link.told(WindowDone)
     assert 3 <= window.batches < 100
     assert link.progress == window.batches

@@ -41,20 +41,30 @@ class Count:
 
 
 def run(orders: list[Any], store: Path, *, rule: str = "parameters", seconds: float = 0.0, **options: Any) -> Any:
-    """(link, model, step) after the loop has left."""
-    link = rig.ScriptedLink([rig.form((0,)), *orders], store)
-    model = Line()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    step = Count(optimizer, seconds)
-    data = TensorDataset(torch.zeros(100))
-    rig.make_loop(
-        0, link, rule=rule, model=model, optimizer=optimizer, step=step, data=data, batch_size=10, held=data, **options
-    ).run()
-    return link, model, step
+    """(what was sent, the weight, the learning rates) after the loop has left."""
 
+    def work(rank: int) -> Any:
+        link = options.pop("link", rig.ScriptedLink)([rig.form((0,)), *orders], store)
+        model = Line()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        count = Count(optimizer, seconds)
+        step = options.pop("step", count)
+        data = TensorDataset(torch.zeros(100))
+        rig.make_loop(
+            rank,
+            link,
+            rule=rule,
+            model=model,
+            optimizer=optimizer,
+            step=step,
+            data=data,
+            batch_size=10,
+            held=data,
+            **options,
+        ).run()
+        return link.record(), float(model.weight.detach()), count.rates
 
-def weight(model: Line) -> float:
-    return float(model.weight.detach())
+    return rig.run_ranks(1, work)[0]
 
 
 def grant(first: int, batches: list[int], ranges: list[Range], **fields: Any) -> RunWindow:
@@ -78,14 +88,14 @@ def two_windows(**fields: Any) -> list[Any]:
 def test_a_window_reports_what_was_really_run_and_leaves_the_first_batch_of_all_out_of_the_reading(
     tmp_path: Path,
 ) -> None:
-    link, model, _ = run([*two_windows(), rig.finish()], tmp_path / "store", seconds=0.002)
+    link, weight, _ = run([*two_windows(), rig.finish()], tmp_path / "store", seconds=0.002)
     first, second = link.told(WindowDone)
     assert (first.batches, first.samples, first.timed_batches) == (4, 40, 3)
     assert (second.batches, second.samples, second.timed_batches) == (6, 60, 6)
     assert second.compute_ms == pytest.approx(second.timed_ms)
     assert first.compute_ms > first.timed_ms > 3 * 2.0
     assert first.loss_sum == pytest.approx(sum(-step * 10.0 for step in range(4)))
-    assert weight(model) == 10.0
+    assert weight == 10.0
     assert [event.round for event in link.told(AveragingDone)] == [1, 2]
     assert isinstance(link.sent[-1], Goodbye)
     assert link.sent[0] == GroupFormed(at=0.0, rank=0, generation=1, last_round=0, digest=link.sent[0].digest)
@@ -93,31 +103,31 @@ def test_a_window_reports_what_was_really_run_and_leaves_the_first_batch_of_all_
 
 
 def test_the_learning_rate_follows_global_progress(tmp_path: Path) -> None:
-    _, _, step = run([*two_windows(), rig.finish()], tmp_path / "store", schedule=lambda progress: 1.0 - progress)
-    assert step.rates == pytest.approx([1.0 - samples / 100 for samples in range(0, 100, 10)])
+    _, _, rates = run([*two_windows(), rig.finish()], tmp_path / "store", schedule=lambda progress: 1.0 - progress)
+    assert rates == pytest.approx([1.0 - samples / 100 for samples in range(0, 100, 10)])
 
 
 def test_running_ahead_the_rate_goes_on_as_in_the_last_window(tmp_path: Path) -> None:
     orders = [rig.window(1, 4, [(0, 0, 100)], before=0, samples=40, max_overshoot=2), rig.After(WindowDone, 1)]
     orders += [rig.Reached(6), rig.average(1, [1]), rig.After(AveragingDone, 1), rig.finish()]
-    _, _, step = run(orders, tmp_path / "store", rule="elastic", schedule=lambda progress: 1.0 - progress)
-    assert step.rates == pytest.approx([1.0 - samples / 100 for samples in range(0, 60, 10)])
+    _, _, rates = run(orders, tmp_path / "store", rule="elastic", schedule=lambda progress: 1.0 - progress)
+    assert rates == pytest.approx([1.0 - samples / 100 for samples in range(0, 60, 10)])
 
 
 def test_a_grant_runs_its_rounds_alone_and_reports_once(tmp_path: Path) -> None:
     orders = [grant(1, [1, 2, 0], [Range(0, 0, 30)]), rig.After(WindowDone, 1), rig.finish()]
-    link, model, _ = run(orders, tmp_path / "store")
+    link, weight, _ = run(orders, tmp_path / "store")
     (report,) = link.told(WindowDone)
     assert (report.round, report.batches, report.samples) == (3, 3, 30)
     assert link.told(AveragingDone) == []
-    assert weight(model) == 3.0
+    assert weight == 3.0
 
 
 def test_gradients_of_a_round_meet_the_same_weights_and_step_once(tmp_path: Path) -> None:
     orders = [grant(1, [1, 3], [Range(0, 0, 40)]), rig.After(WindowDone, 1), rig.finish()]
-    _, model, step = run(orders, tmp_path / "store", rule="gradients", schedule=lambda progress: 1.0 - progress)
-    assert weight(model) == pytest.approx(1.0 + 0.9)  # one step a round, at the rate of the round's beginning
-    assert len(step.rates) == 4
+    _, weight, rates = run(orders, tmp_path / "store", rule="gradients", schedule=lambda progress: 1.0 - progress)
+    assert weight == pytest.approx(1.0 + 0.9)  # one step a round, at the rate of the round's beginning
+    assert len(rates) == 4
 
 
 def test_a_cut_ends_the_window_at_the_next_edge(tmp_path: Path) -> None:
@@ -129,10 +139,10 @@ def test_a_cut_ends_the_window_at_the_next_edge(tmp_path: Path) -> None:
 
 def test_a_rank_with_nothing_to_run_reports_at_once(tmp_path: Path) -> None:
     orders = [rig.window(1, 0, []), rig.After(WindowDone, 1), rig.average(1, [0]), rig.finish()]
-    link, model, _ = run(orders, tmp_path / "store")
+    link, weight, _ = run(orders, tmp_path / "store")
     report = link.told(WindowDone)[0]
     assert (report.batches, report.timed_batches, report.loss_sum) == (0, 0, 0.0)
-    assert weight(model) == 0.0
+    assert weight == 0.0
 
 
 def test_callbacks_run_on_the_consensus_before_the_window_and_count_for_no_reading(tmp_path: Path) -> None:
@@ -150,34 +160,26 @@ def test_callbacks_run_on_the_consensus_before_the_window_and_count_for_no_readi
 def test_evaluation_and_save_show_the_consensus_not_what_was_trained_past_it(tmp_path: Path) -> None:
     orders = [rig.window(1, 4, [(0, 0, 100)], max_overshoot=3), rig.After(WindowDone, 1), rig.Reached(7)]
     orders += [rig.average(1, [1]), rig.After(AveragingDone, 1), rig.finish("eval", "save")]
-    link, model, _ = run(orders, tmp_path / "store", rule="elastic")
+    link, weight, _ = run(orders, tmp_path / "store", rule="elastic")
     assert link.sent[-1].callbacks[0].values == {"weight": 4.0}
     assert load(link.uploads["weights.safetensors"])["weight"].tolist() == [4.0]
-    assert weight(model) == 7.0
+    assert weight == 7.0
+
+
+class FullDisk(rig.ScriptedLink):
+    """A controller that cannot store anything."""
+
+    def upload(self, name: str, chunks: bytes) -> None:
+        raise OSError(28, "No space left on device", name)
 
 
 def test_a_callback_that_fails_is_told_in_words_and_training_goes_on(tmp_path: Path) -> None:
-    class Broken(rig.ScriptedLink):
-        def upload(self, name: str, chunks: bytes) -> None:
-            raise OSError(28, "No space left on device", name)
-
-    link = Broken([rig.form((0,)), *two_windows(callbacks=("save",)), rig.finish()], tmp_path / "store")
-    model = Line()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    rig.make_loop(
-        0,
-        link,
-        rule="parameters",
-        model=model,
-        optimizer=optimizer,
-        step=Count(optimizer),
-        data=TensorDataset(torch.zeros(100)),
-        batch_size=10,
-    ).run()
+    orders = [*two_windows(callbacks=("save",)), rig.finish()]
+    link, weight, _ = run(orders, tmp_path / "store", link=FullDisk)
     (result,) = link.told(WindowDone)[1].callbacks
     assert not result.ok
     assert "No space left on device" in result.error
-    assert weight(model) == 10.0
+    assert weight == 10.0
 
 
 def test_a_throttled_rank_takes_its_share_of_time_and_counts_it_as_compute(tmp_path: Path) -> None:
@@ -188,18 +190,6 @@ def test_a_throttled_rank_takes_its_share_of_time_and_counts_it_as_compute(tmp_p
 
 def test_no_report_holds_a_number_that_is_not_finite(tmp_path: Path) -> None:
     orders = [rig.window(1, 2, [(0, 0, 100)]), rig.After(WindowDone, 1), rig.average(1, [1]), rig.finish()]
-    link = rig.ScriptedLink([rig.form((0,)), *orders], tmp_path / "store")
-    model = Line()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    rig.make_loop(
-        0,
-        link,
-        rule="parameters",
-        model=model,
-        optimizer=optimizer,
-        step=lambda model, batch: model.weight.sum() * float("nan"),
-        data=TensorDataset(torch.zeros(100)),
-        batch_size=10,
-    ).run()
+    link, _, _ = run(orders, tmp_path / "store", step=lambda model, batch: model.weight.sum() * float("nan"))
     assert link.told(WindowDone)[0].loss_sum == 0.0
     assert link.told(AveragingDone)[0].nonfinite == "weight"

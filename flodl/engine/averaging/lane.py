@@ -14,6 +14,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
+import torch
+
 __all__ = ["Lane"]
 
 T = TypeVar("T")
@@ -23,12 +25,14 @@ class Lane:
     """Runs calls one after another on a thread of its own.
 
     niceness: added to this thread's own and inherited by the threads that libraries start from it (gloo does its work
-    on such threads), so that a round beside training takes only what training leaves.
+    on such threads), so that a round beside training takes only what training leaves. device: current on this thread
+    (every thread begins with device 0).
     """
 
-    def __init__(self, name: str, *, niceness: int = 0) -> None:
+    def __init__(self, name: str, *, niceness: int = 0, device: torch.device | None = None) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._niceness = niceness
+        self._device = device
         threading.Thread(target=self._serve, name=name, daemon=True).start()
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
@@ -52,5 +56,7 @@ class Lane:
         if self._niceness:
             with contextlib.suppress(OSError):  # a sandbox may refuse it: the round then competes with training
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._niceness)
+        if self._device is not None and self._device.type == "cuda":
+            torch.cuda.set_device(self._device)
         while (call := self._calls.get()) is not None:
             call()

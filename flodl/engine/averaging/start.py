@@ -25,9 +25,9 @@ def start_tensors(model: nn.Module) -> list[Tensor]:
 @torch.no_grad()
 def to_bytes(tensors: Sequence[Tensor], device: torch.device | None = None) -> Tensor:
     """One uint8 vector of all tensors' elements in order, contiguous, on `device` (default: the CPU)."""
-    parts = [tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in tensors if tensor.numel()]
-    joined = torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
-    return joined.to(device or torch.device("cpu"))
+    where = device or torch.device("cpu")
+    parts = [tensor.contiguous().reshape(-1).view(torch.uint8).to(where) for tensor in tensors if tensor.numel()]
+    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8, device=where)
 
 
 @torch.no_grad()
