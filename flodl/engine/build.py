@@ -23,7 +23,9 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import IterableDataset
 
-from flodl.engine.data import num_samples, resident, signature
+from flodl.engine.data import Loading
+from flodl.engine.reading import num_samples, signature
+from flodl.engine.residency import is_resident, settled
 from flodl.engine.surroundings import Surroundings
 from flodl.engine.trust import Trust, checked
 from flodl.errors import ConfigError, FlodlError, NotReady, Problem
@@ -36,7 +38,7 @@ __all__ = ["Built", "build"]
 
 @dataclass(frozen=True, kw_only=True)
 class Built:
-    """One rank's parts. train and eval are map-style data sets (in-memory ones on the device); eval may be None.
+    """One rank's parts. train and eval are map-style data sets, where `settled` has put them; eval may be None.
 
     batch_size: this host's. num_parameters: trainable scalars. data_signature: length and hash of the training set.
     Each of the optimizer's groups holds its base learning rate as "initial_lr".
@@ -49,6 +51,7 @@ class Built:
     train: Any
     eval: Any
     batch_size: int
+    loading: Loading
     num_samples: int
     num_parameters: int
     data_signature: str
@@ -70,6 +73,9 @@ def build(job: JobSpec, place: Surroundings) -> Built:
     trees = checked(components, Trust(job.trusted_targets, place.path))
     _seed(job.trainer.seed)
     train, held_out = _data_sets(job, place, trees["dataset"])
+    name = f"dataset={job.dataset.target}"
+    data_signature = signature(train, name)
+    train, held_out = (settled(part, job.loader, place.device, name) for part in (train, held_out))
     _seed(job.trainer.seed)  # again: how much randomness the data took must not change the model
     model = _model(job.model, trees["model"]).to(place.device)
     return Built(
@@ -77,12 +83,13 @@ def build(job: JobSpec, place: Surroundings) -> Built:
         optimizer=_optimizer(trees["optim"], model),
         schedule=_make("scheduler", trees["scheduler"]),
         step=_make("step", trees["step"], partial=job.step.partial),
-        train=resident(train, place.device),
-        eval=resident(held_out, place.device),
+        train=train,
+        eval=held_out,
+        loading=_loading(job, place, train),
         batch_size=place.overrides.batch_size or job.trainer.batch_size,
         num_samples=num_samples(train),
         num_parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
-        data_signature=signature(train),
+        data_signature=data_signature,
     )
 
 
@@ -151,6 +158,17 @@ def _with_function(component: Component) -> Component:
     if not isinstance(named, str):
         return component
     return component.replace(args={**component.args, "collate_fn": {"_target_": named, "_partial_": True}})
+
+
+def _loading(job: JobSpec, place: Surroundings, train: Any) -> Loading:
+    """How this host's ranks read the training set; on the device there is nothing to fetch."""
+    loader, here = job.loader, place.overrides.num_workers
+    return Loading(
+        name=f"dataset={job.dataset.target}",
+        num_workers=0 if is_resident(train, loader, place.device) else loader.num_workers if here is None else here,
+        prefetch=loader.prefetch,
+        pin_memory=loader.pin_memory,
+    )
 
 
 def _check_samples(name: str, data: Any, place: Surroundings) -> None:

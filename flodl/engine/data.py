@@ -1,30 +1,25 @@
-"""Samples of an epoch, in the order that every host agrees on.
+"""One rank's batches, in the order in which the coordinator deals them.
 
-Position p of epoch e is sample permutation(seed, e, n)[p]. Which positions a rank trains is the coordinator's word
-(ranges); how they become batches is decide.ledger's arithmetic; this room only loads what was asked for. An
-in-memory data set (torch's own TensorDataset) stays on the device and a batch is one index_select; any other
-map-style data set is read sample by sample, each with the random stream of its own index.
+Which positions a rank trains is the coordinator's word (ranges), and it may restate them at any window's edge; how
+they become batches is decide.ledger's arithmetic, how a batch is read is `reading`'s. Where loader processes read, they
+are always given as many batches ahead as they may hold, across every edge; what was recalled in between is dropped.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
-from torch.utils.data import TensorDataset, default_collate
 
-from flodl.decide.ledger import count_batches, take_batches
+from flodl.decide.ledger import count_batches, num_samples, take_batches
 from flodl.decide.messages import Range
-from flodl.engine.seeding import seed_batch
+from flodl.engine.loader import Workers
+from flodl.engine.reading import Reader, moved
 
-__all__ = ["Batch", "Feed", "batch_of", "collate_of", "num_samples", "permutation", "resident", "signature"]
-
-SIGNATURE_SAMPLES = 16
+__all__ = ["Batch", "Feed", "Loading"]
 
 
 @dataclass(frozen=True)
@@ -37,59 +32,40 @@ class Batch:
     samples: int
 
 
-def num_samples(dataset: Any) -> int:
-    """Length of a map-style data set."""
-    return len(dataset)
+@dataclass(frozen=True, kw_only=True)
+class Loading:
+    """name: of the data set, for messages. num_workers: loader processes, 0: the rank reads. prefetch: batches each."""
 
-
-def permutation(seed: int, epoch: int, n: int) -> np.ndarray:
-    """Sample index of each of the `n` positions of `epoch`, int64.
-
-    numpy's legacy stream: frozen for all versions, so hosts with different software agree.
-    """
-    return np.random.RandomState((seed + epoch) % 2**32).permutation(n)
-
-
-def resident(dataset: Any, device: torch.device) -> Any:
-    """An in-memory data set moved onto the device; any other as it is. (A subclass may read in its own way.)"""
-    if type(dataset) is not TensorDataset:
-        return dataset
-    return TensorDataset(*(tensor.to(device) for tensor in dataset.tensors))
-
-
-def collate_of(dataset: Any) -> Callable[[list[Any]], Any]:
-    """How a list of samples becomes one batch: the data set's own collate_fn where it has one, else torch's."""
-    return getattr(dataset, "collate_fn", None) or default_collate
-
-
-def _home(dataset: Any) -> torch.device:
-    """Where samples are picked: where an in-memory data set lies, else the CPU."""
-    return dataset.tensors[0].device if type(dataset) is TensorDataset else torch.device("cpu")
-
-
-def batch_of(dataset: Any, indices: Tensor, device: torch.device, *, seed: int = 0, epoch: int = 0) -> Any:
-    """The samples `indices` (int64) as one batch on the device."""
-    if type(dataset) is TensorDataset:
-        chosen = indices.to(_home(dataset))
-        return tuple(tensor.index_select(0, chosen).to(device) for tensor in dataset.tensors)
-    samples: list[Any] = []
-    for index in indices.tolist():
-        _seed_sample(seed, epoch, index)
-        samples.append(dataset[index])
-    return _moved(collate_of(dataset)(samples), device)
+    name: str = "the data set"
+    num_workers: int = 0
+    prefetch: int = 2
+    pin_memory: bool = False
 
 
 class Feed:
-    """One rank's batches, as the coordinator deals them. num_positions: positions of an epoch that may be dealt."""
+    """Made before the rank has threads that compute: loader processes are forked here, and die with the rank.
 
-    def __init__(self, dataset: Any, *, batch_size: int, seed: int, num_positions: int, device: torch.device) -> None:
-        self.dataset = resident(dataset, device)
+    num_positions: positions of an epoch that may be dealt.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        batch_size: int,
+        seed: int,
+        num_positions: int,
+        device: torch.device,
+        loading: Loading = Loading(),
+    ) -> None:
         self.batch_size = batch_size
-        self.seed = seed
         self.num_positions = num_positions
         self.device = device
-        self._orders: dict[int, Tensor] = {}
-        self._held: list[Range] = []
+        self._pin = loading.pin_memory
+        self._reader = Reader(dataset, seed=seed, name=loading.name)
+        self._workers = Workers(self._reader, loading.num_workers, loading.prefetch) if loading.num_workers else None
+        self._ahead: deque[tuple[Range, ...]] = deque()  # batches that are wanted and on their way
+        self._rest: list[Range] = []  # held beyond those
 
     def restate(self, ranges: Iterable[Range], *, skip: int = 0) -> None:
         """Replace what is held. The first `skip` batches of the list are those that this rank has already run."""
@@ -97,79 +73,71 @@ class Feed:
         beyond = [piece for piece in held if piece.stop > self.num_positions]
         if beyond:
             raise ValueError(f"{beyond[0]} was dealt, but an epoch has {self.num_positions} positions")
-        _, self._held = take_batches(held, skip, self.batch_size)
+        _, self._rest = take_batches(held, skip, self.batch_size)
+        if self._workers is not None:
+            self._match(self._workers)
+            self._send_ahead(self._workers)
 
     def __len__(self) -> int:
         """Batches that are held and not yet taken."""
-        return count_batches(self._held, self.batch_size)
+        return len(self._ahead) + count_batches(self._rest, self.batch_size)
 
     def next(self) -> Batch | None:
-        """Load the next batch; None when nothing is held. All the waiting for data happens here."""
-        pieces, self._held = take_batches(self._held, 1, self.batch_size)
-        if not pieces:
+        """The next batch; None when nothing is held. All the waiting for data happens here. Raises FlodlError."""
+        if not len(self):
             return None
-        epoch, first = pieces[0].epoch, pieces[0].start
-        order = self._order(epoch)
-        indices = torch.cat([order[piece.start : piece.stop] for piece in pieces])
-        inputs = batch_of(self.dataset, indices, self.device, seed=self.seed, epoch=epoch)
-        return Batch(inputs, epoch, first, len(indices))
+        if self._workers is None:
+            pieces = self._cut()
+            inputs = self._reader.batch(pieces)
+        else:
+            pieces, inputs = self._fetch(self._workers)
+        inputs = moved(inputs, self.device, pin=self._pin)
+        return Batch(inputs, pieces[0].epoch, pieces[0].start, num_samples(pieces))
 
-    def _order(self, epoch: int) -> Tensor:
-        """The epoch's permutation. Two are kept: epoch e + 1 goes out with the final window of e."""
-        if epoch not in self._orders:
-            order = torch.from_numpy(permutation(self.seed, epoch, num_samples(self.dataset)))
-            self._orders[epoch] = order.to(_home(self.dataset))  # beside the samples: no copy for each batch
-            for old in sorted(self._orders)[:-2]:
-                del self._orders[old]
-        return self._orders[epoch]
+    def close(self) -> None:
+        """End the loader processes. (A rank that ends takes them with it.)"""
+        if self._workers is not None:
+            self._workers.close()
 
+    def _cut(self) -> tuple[Range, ...]:
+        pieces, self._rest = take_batches(self._rest, 1, self.batch_size)
+        return _joined(pieces)
 
-def signature(dataset: Any) -> str:
-    """Length and hash of 16 samples, spread evenly, as text: equal on all hosts that may train together.
+    def _fetch(self, workers: Workers) -> tuple[tuple[Range, ...], Any]:
+        while self._is_recalled_first(workers):
+            workers.drop()
+            self._send_ahead(workers)
+        wanted, inputs = self._ahead.popleft(), workers.take()
+        self._send_ahead(workers)
+        return wanted, inputs
 
-    A data set whose samples differ between hosts by right (another image decoder, say) has a method signature() -> str.
-    """
-    own = getattr(dataset, "signature", None)
-    if callable(own):
-        return str(own())
-    length = num_samples(dataset)
-    digest = hashlib.sha256()
-    for index in sorted({i * (length - 1) // (SIGNATURE_SAMPLES - 1) for i in range(SIGNATURE_SAMPLES)}):
-        _seed_sample(0, 0, index)
-        _absorb(dataset[index], digest)
-    return f"{length}-{digest.hexdigest()[:16]}"
+    def _is_recalled_first(self, workers: Workers) -> bool:
+        return not self._ahead or workers.on_the_way[0] is not self._ahead[0]
 
+    def _match(self, workers: Workers) -> None:
+        """Find what is on its way in the new list; orders are kept, so what is not the next one was recalled."""
+        self._ahead.clear()
+        for sent in workers.on_the_way:
+            pieces, rest = take_batches(self._rest, 1, self.batch_size)
+            if _joined(pieces) == sent:
+                self._ahead.append(sent)
+                self._rest = rest
+        while workers.is_ready and self._is_recalled_first(workers):
+            workers.drop()
 
-def _seed_sample(seed: int, epoch: int, index: int) -> None:
-    """The random streams of one sample, whichever batch and rank reads it. Negative: never a batch's own position."""
-    seed_batch(seed, epoch, -1 - index, torch.device("cpu"))
-
-
-def _absorb(value: Any, digest: Any) -> None:
-    """Type, shape and bytes of whatever a sample is made of."""
-    if isinstance(value, Tensor):
-        digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
-        digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
-    elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        digest.update(f"{value.dtype}{value.shape}".encode())
-        digest.update(value.tobytes())
-    elif isinstance(value, Mapping):
-        for name in sorted(value):
-            digest.update(str(name).encode())
-            _absorb(value[name], digest)
-    elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-        for item in value:
-            _absorb(item, digest)
-    else:
-        digest.update(repr(value).encode())
+    def _send_ahead(self, workers: Workers) -> None:
+        while self._rest and workers.has_room:
+            pieces = self._cut()
+            self._ahead.append(pieces)
+            workers.send(pieces)
 
 
-def _moved(value: Any, device: torch.device) -> Any:
-    """The collated batch with all its tensors on the device."""
-    if isinstance(value, Tensor):
-        return value.to(device, non_blocking=True)
-    if isinstance(value, Mapping):
-        return {name: _moved(item, device) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return tuple(_moved(item, device) for item in value)
-    return value
+def _joined(pieces: Sequence[Range]) -> tuple[Range, ...]:
+    """The same positions in the same order, with neighbours joined: equal batches are equal values."""
+    joined: list[Range] = []
+    for piece in pieces:
+        if joined and joined[-1].epoch == piece.epoch and joined[-1].stop == piece.start:
+            joined[-1] = Range(piece.epoch, joined[-1].start, piece.stop)
+        elif len(piece):
+            joined.append(piece)
+    return tuple(joined)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from flodl.engine.data import batch_of, num_samples, resident
+from flodl.engine.reading import batch_of, num_samples
 from flodl.errors import FlodlError
 
 __all__ = ["evaluate"]
@@ -24,13 +24,12 @@ def evaluate(model: nn.Module, step: Any, dataset: Any, *, device: torch.device,
     """
     if dataset is None:
         return {}
-    data = resident(dataset, device)
-    total = num_samples(data)
+    total = num_samples(dataset)
     sums: dict[str, Tensor] = {}
     with _judging(model), torch.no_grad():
         for start in range(0, total, batch_size):
             indices = torch.arange(start, min(total, start + batch_size))
-            for name, mean in _measure(model, step, batch_of(data, indices, device)).items():
+            for name, mean in _measure(model, step, batch_of(dataset, indices, device)).items():
                 weighted = torch.as_tensor(mean, dtype=torch.float64, device="cpu") * len(indices)
                 sums[name] = sums.get(name, torch.zeros((), dtype=torch.float64)) + weighted
     means = {name: float(value) / total for name, value in sums.items()}

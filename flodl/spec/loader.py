@@ -13,7 +13,7 @@ class LoaderConfig(Value, frozen=True, kw_only=True):
     """resident: keep the data on the device (auto: an in-memory data set that fits a share of its free memory).
 
     The rest is for data that is not kept there. num_workers: processes per rank; 0: the rank reads by itself.
-    prefetch: batches that each process fetches ahead. pin_memory: page-locked batches, copied to a GPU while it computes.
+    prefetch: batches that each of them fetches ahead. pin_memory: page-locked batches, copied while a GPU computes.
     """
 
     resident: Literal["auto"] | bool = "auto"

@@ -10,7 +10,7 @@ import torch
 
 from flodl.datasets.digits import BUNDLED, digits
 from flodl.datasets.synthetic import synthetic
-from flodl.engine.data import signature
+from flodl.engine.reading import signature
 from flodl.errors import ConfigError
 
 
