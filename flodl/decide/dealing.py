@@ -41,16 +41,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The next rounds. final: they finish the epoch's stock. last: they finish the run's.
+    """The next rounds. final: they finish the epoch's stock.
 
-    rounds, ranges, epochs, overshoot: per rank. samples: per rank, of all these rounds. overshoot: batches that the
+    rounds, batches, ranges, epochs, overshoot: per rank. batches: of all these rounds. overshoot: batches that the
     rank may run past its planned point.
     """
 
     epoch: int
     final: bool
-    last: bool
     rounds: dict[int, tuple[Round, ...]]
+    batches: dict[int, int]
     ranges: dict[int, tuple[Range, ...]]
     epochs: dict[int, int]
     overshoot: dict[int, int]
@@ -67,8 +67,9 @@ def plan(ledger: Ledger, request: Request) -> Plan | None:
     for rank in ranks:
         _recall_other_epochs(ledger, rank, epoch)
     table = (_reserved_rounds if request.reserved else _common_rounds)(ledger, request, epoch, ranks)
-    dealt = {rank: sum(row[rank] for row in table) for rank in ranks}
-    final = not ledger.owed_samples(epoch) and all(ledger.held_samples(r, epoch) == dealt[r] for r in ranks)
+    final = not ledger.owed_samples(epoch) and all(
+        ledger.held_samples(rank, epoch) == sum([row[rank] for row in table]) for rank in ranks
+    )
     if final:
         _deal_next_epoch(ledger, request, epoch + 1, ranks)
     if astray:  # cpu_async alone, where an order is one round
@@ -196,10 +197,13 @@ def _share_ahead(ledger: Ledger, epoch: int, targets: Mapping[int, int], unit: i
 def _reserved_rounds(ledger: Ledger, request: Request, epoch: int, ranks: Sequence[int]) -> list[dict[int, int]]:
     """Every rank works off its own share of the epoch; who has run out of it takes part with nothing."""
     _reserve(ledger, request, epoch, ranks)
+    wanted = {rank: request.quotas[rank] * request.batch_sizes[rank] for rank in ranks}
     left = {rank: ledger.held_samples(rank, epoch) for rank in ranks}
-    table: list[dict[int, int]] = []
+    num_whole = min([request.num_rounds, *(left[rank] // wanted[rank] for rank in ranks)])
+    table = [wanted] * num_whole  # rounds in which nobody runs out
+    left = {rank: left[rank] - num_whole * wanted[rank] for rank in ranks}
     while any(left.values()) and len(table) < request.num_rounds:
-        row = {rank: min(left[rank], request.quotas[rank] * request.batch_sizes[rank]) for rank in ranks}
+        row = {rank: min(left[rank], wanted[rank]) for rank in ranks}
         left = {rank: left[rank] - row[rank] for rank in ranks}
         table.append(row)
     return table
@@ -238,49 +242,49 @@ def _stated(ledger: Ledger, request: Request, epoch: int, table: Sequence[Mappin
     sizes = request.batch_sizes
     ranks = sorted(request.quotas)
     heads = _heads(ledger.samples_dealt, request.first_round, table)
-    rounds = {
-        rank: tuple(
-            [Round(number, -(-row.get(rank, 0) // sizes[rank]), before, whole) for number, before, whole, row in heads]
-        )
-        for rank in ranks
-    }
+    listed: dict[tuple[int, ...], tuple[Round, ...]] = {}  # ranks with the same batches share their rounds
+    rounds: dict[int, tuple[Round, ...]] = {}
+    batches: dict[int, int] = {}
+    for rank in ranks:
+        size = sizes[rank]
+        column = tuple([-(-row.get(rank, 0) // size) for row in table])
+        if column not in listed:
+            listed[column] = tuple(
+                [Round(n, b, before, whole) for b, (n, before, whole) in zip(column, heads, strict=True)]
+            )
+        rounds[rank] = listed[column]
+        batches[rank] = sum(column)
     held = {rank: ledger.held.get(rank, []) for rank in ranks}
-    last = final and epoch == ledger.num_epochs - 1
     return Plan(
         epoch=epoch,
         final=final,
-        last=last,
         rounds=rounds,
+        batches=batches,
         ranges={rank: tuple(ranges) for rank, ranges in held.items()},
-        epochs={r: held[r][0].epoch if any(one.batches for one in rounds[r]) else epoch for r in ranks},
-        overshoot=_overshoots(request, rounds, held) if request.overshoot else dict.fromkeys(ranks, 0),
+        epochs={rank: held[rank][0].epoch if batches[rank] else epoch for rank in ranks},
+        overshoot=_overshoots(request, batches, held) if request.overshoot else dict.fromkeys(ranks, 0),
     )
 
 
-def _heads(
-    before: int, number: int, table: Sequence[Mapping[int, int]]
-) -> list[tuple[int, int, int, Mapping[int, int]]]:
-    """Per round: its number, samples before it, its samples, and each rank's."""
-    heads: list[tuple[int, int, int, Mapping[int, int]]] = []
+def _heads(before: int, number: int, table: Sequence[Mapping[int, int]]) -> list[tuple[int, int, int]]:
+    """Per round: its number, samples before it, its samples."""
+    heads: list[tuple[int, int, int]] = []
     for row in table:
         together = sum(row.values())
-        heads.append((number, before, together, row))
+        heads.append((number, before, together))
         number, before = number + 1, before + together
     return heads
 
 
-def _overshoots(
-    request: Request, rounds: Mapping[int, Sequence[Round]], held: Mapping[int, Sequence[Range]]
-) -> dict[int, int]:
+def _overshoots(request: Request, batches: Mapping[int, int], held: Mapping[int, Sequence[Range]]) -> dict[int, int]:
     """Whole batches, all of one epoch, that lie ready behind each rank's window; at most what is allowed.
 
     A rank that is past its planned point already plans from where it is, so that all it may have run comes first.
     """
     found: dict[int, int] = {}
     for rank, ranges in held.items():
-        planned = sum([one.batches for one in rounds[rank]])
         size = request.batch_sizes[rank]
-        _, ahead = take_batches(ranges, max(planned, request.pinned.get(rank, 0)), size)
+        _, ahead = take_batches(ranges, max(batches[rank], request.pinned.get(rank, 0)), size)
         whole = sum([len(piece) for piece in ahead if piece.epoch == ahead[0].epoch]) // size
         found[rank] = min(request.overshoot, whole)
     return found

@@ -36,14 +36,27 @@ def next_order(mind: Mind, at: float) -> list[Command]:
         at=at,
         rounds=dealt.rounds,
         epochs=dealt.epochs,
-        overshoot={} if alone else dealt.overshoot,
+        overshoot=dealt.overshoot,
     )
     callbacks: tuple[CallbackName, ...] = ()
     if state.callbacks.eval_due is not None:
         callbacks = ("eval",)
         state.callbacks.begin_eval(callback_rank)
     what = _what(dealt, callback_rank)
-    return [_window(mind, rank, dealt, callbacks if rank == callback_rank else (), (what, why)) for rank in mind.alive]
+    return [
+        RunWindow(
+            to=(rank,),
+            generation=state.generation,
+            rounds=dealt.rounds[rank],
+            ranges=dealt.ranges[rank],
+            alone=alone,
+            max_overshoot=dealt.overshoot[rank],
+            callbacks=callbacks if rank == callback_rank else (),
+            epoch=dealt.epochs[rank],
+            reason=f"{what}: {dealt.batches[rank]} batches ({why})",
+        )
+        for rank in mind.alive
+    ]
 
 
 def _request(mind: Mind, callback_rank: int) -> tuple[Request, str]:
@@ -75,7 +88,7 @@ def _request(mind: Mind, callback_rank: int) -> tuple[Request, str]:
             num_rounds=num_rounds,
             reserved=elche.splits == "equal" or ratios is not None,
             ratios=ratios,
-            overshoot=pace.elche.overshoot if elche.is_async else 0,
+            overshoot=0 if mind.works_alone else pace.elche.overshoot,
         ),
         why,
     )
@@ -87,22 +100,3 @@ def _what(dealt: Plan, any_rank: int) -> str:
     numbers = f"round {rounds[0].number}" if len(rounds) == 1 else f"rounds {rounds[0].number} to {rounds[-1].number}"
     closing = ", the epoch's last" if dealt.final else ""
     return f"{numbers} of epoch {dealt.epoch}{closing}"
-
-
-def _window(
-    mind: Mind, rank: int, dealt: Plan, callbacks: tuple[CallbackName, ...], words: tuple[str, str]
-) -> RunWindow:
-    alone = mind.works_alone
-    rounds = dealt.rounds[rank]
-    batches = sum([one.batches for one in rounds])
-    return RunWindow(
-        to=(rank,),
-        generation=mind.state.generation,
-        rounds=rounds,
-        ranges=dealt.ranges[rank],
-        alone=alone,
-        max_overshoot=0 if alone else dealt.overshoot[rank],
-        callbacks=callbacks,
-        epoch=dealt.epochs[rank],
-        reason=f"{words[0]}: {batches} batches ({words[1]})",
-    )

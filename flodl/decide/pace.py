@@ -40,24 +40,24 @@ class Pace:
 
     def observe(self, order: Order, alive: tuple[int, ...]) -> None:
         """An order's last round is accepted: take its figures in and commit what follows from them."""
-        reports = order.reports
+        living = {rank: order.reports[rank] for rank in alive if rank in order.reports}
+        final_window = order.final and not order.alone
         readings: dict[int, Reading] = {}
-        for rank in alive:
-            if rank in reports:
-                done = reports[rank]
-                reading = usable(done.timed_batches, done.timed_ms, final_window=order.final and not order.alone)
-                if reading is not None:
-                    readings[rank] = reading
-        batches = [done.batches for done in reports.values()]
+        for rank, done in living.items():
+            reading = usable(done.timed_batches, done.timed_ms, final_window=final_window)
+            if reading is not None:
+                readings[rank] = reading
+        reports = order.reports.values()
+        batches = [done.batches for done in reports]
         divergence = order.divergence
         proposal = self.elche.report(
             readings,
-            sync_ms=max((order.exposed_ms(rank) for rank in alive), default=0.0),
-            compute_ms={rank: reports[rank].compute_ms for rank in alive if rank in reports},
-            round_ms=max((done.duration_ms for done in order.results.values()), default=0.0),
+            sync_ms=max([ms for rank, ms in order.exposed_ms.items() if rank in living], default=0.0),
+            compute_ms={rank: done.compute_ms for rank, done in living.items()},
+            round_ms=max([done.duration_ms for done in order.results.values()], default=0.0),
         )
         verdict = self._guard.observe(divergence, sum(batches), max(batches, default=0))
-        learning_rate = max((done.learning_rate for done in reports.values()), default=0.0)
+        learning_rate = max([done.learning_rate for done in reports], default=0.0)
         nudge = self._meta.observe(
             self.elche.anchor, learning_rate, verdict, self.elche.cycle_phase, divergence, span=sum(batches)
         )

@@ -33,13 +33,14 @@ def targets(anchor: int, ms: Mapping[int, float | None], slow_ms: float | None) 
 
     ms: rank -> milliseconds per batch, None while unknown. slow_ms: the anchor rank's. Unknown ranks get the anchor.
     """
-    return {rank: _target(anchor, value, slow_ms) for rank, value in ms.items()}
-
-
-def _target(anchor: int, ms: float | None, slow_ms: float | None) -> int:
-    if ms is None or slow_ms is None or abs(ms - slow_ms) < SAME_SPEED_MS:
-        return anchor
-    return max(1, half_up(anchor * min(slow_ms / ms, MAX_RATIO)))
+    if slow_ms is None:
+        return dict.fromkeys(ms, anchor)
+    return {
+        rank: anchor
+        if value is None or abs(value - slow_ms) < SAME_SPEED_MS
+        else max(1, half_up(anchor * min(slow_ms / value, MAX_RATIO)))
+        for rank, value in ms.items()
+    }
 
 
 def settle(old: int | None, new: int) -> int:

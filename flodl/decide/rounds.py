@@ -54,10 +54,13 @@ class Order(msgspec.Struct, kw_only=True):
         seen = [done.divergence for done in (*self.results.values(), *self.reports.values())]
         return max(seen, default=0.0)
 
-    def exposed_ms(self, rank: int) -> float:
-        """Averaging time that `rank`'s training waited for in this order."""
-        report, result = self.reports.get(rank), self.results.get(rank)
-        return (report.exposed_ms if report is not None else 0.0) + (result.exposed_ms if result is not None else 0.0)
+    @property
+    def exposed_ms(self) -> dict[int, float]:
+        """Averaging time that the training of the ranks that have reported waited for in this order."""
+        exposed = {rank: done.exposed_ms for rank, done in sorted(self.reports.items())}
+        for rank, done in self.results.items():
+            exposed[rank] += done.exposed_ms
+        return exposed
 
     @property
     def nonfinite(self) -> dict[int, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import msgspec
 
@@ -40,13 +41,16 @@ def elect(
     return present, ""
 
 
-class Speeds(msgspec.Struct):
-    """Trust windows of the living ranks, in order of rank, and the anchor rank (None before any reading)."""
+class Speeds(msgspec.Struct, dict=True):
+    """Trust windows of the living ranks, in order of rank, and the anchor rank (None before any reading).
+
+    A report changes the windows once and their means are asked for many times, so the means are kept between changes.
+    """
 
     windows: dict[int, TrustWindow]
     anchor_rank: int | None = None
 
-    @property
+    @cached_property
     def ms(self) -> dict[int, float | None]:
         """Smoothed milliseconds per batch, None while unknown."""
         return {rank: window.mean for rank, window in self.windows.items()}
@@ -59,7 +63,7 @@ class Speeds(msgspec.Struct):
     @property
     def slow_ms(self) -> float | None:
         """The anchor rank's value."""
-        return None if self.anchor_rank is None else self.windows[self.anchor_rank].mean
+        return None if self.anchor_rank is None else self.ms[self.anchor_rank]
 
     @property
     def fastest(self) -> int | None:
@@ -77,6 +81,7 @@ class Speeds(msgspec.Struct):
                 counted[rank] = reading
             else:
                 window.miss()
+        self._forget()
         return counted
 
     def elect(self, *, pinned: int | None, may_swap: bool) -> str:
@@ -90,9 +95,14 @@ class Speeds(msgspec.Struct):
     def remove(self, rank: int, *, pinned: int | None) -> None:
         """A rank is gone; the slowest known of the others takes the anchor rank's place at once."""
         self.windows.pop(rank, None)
+        self._forget()
         if self.anchor_rank == rank:
             self.anchor_rank = elect(None, self.known, pinned=pinned, may_swap=False)[0]
 
     def add(self, rank: int) -> None:
         """A rank joins; nothing is known of it."""
         self.windows = dict(sorted({**self.windows, rank: TrustWindow()}.items()))
+        self._forget()
+
+    def _forget(self) -> None:
+        vars(self).pop("ms", None)

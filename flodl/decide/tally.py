@@ -49,6 +49,13 @@ class EpochSums(msgspec.Struct, kw_only=True):
     divergence: float = 0.0
     learning_rate: float = 0.0
 
+    def add(self, done: WindowDone, averaging_ms: float) -> None:
+        """One rank's window more."""
+        _sums_of(done.rank, self.ranks).add(done, averaging_ms)
+        self.add_scalars(done.scalars)
+        if done.batches:
+            self.learning_rate = done.learning_rate
+
     def add_scalars(self, scalars: Mapping[str, Scalar]) -> None:
         """One rank's figures of one order. Ranks come in ascending order: of "last", the highest one's stands."""
         for name, scalar in scalars.items():
@@ -108,29 +115,28 @@ class Tally(msgspec.Struct, kw_only=True):
         before = self.wall_seconds
         self.accepted = at
         self.paused_seconds += paused_seconds
-        self.rounds += order.number - order.first + 1
+        num_rounds = order.number - order.first + 1
+        self.rounds += num_rounds
         self.divergence = order.divergence
-        exposed = {rank: order.exposed_ms(rank) for rank in sorted(order.reports)}
+        exposed = order.exposed_ms
         self.exposed_ms += max(exposed.values(), default=0.0)
+        for number in {order.epoch, *order.epochs.values()} - set(self.epochs):
+            self.epochs[number] = EpochSums()
         for rank, exposed_ms in exposed.items():
             done = order.reports[rank]
-            epoch = self.epochs.setdefault(order.epochs.get(rank, order.epoch), EpochSums())
-            for sums in (epoch.ranks.setdefault(rank, RankSums()), self.ranks.setdefault(rank, RankSums())):
-                sums.add(done, exposed_ms)
-            epoch.add_scalars(done.scalars)
-            if done.batches:
-                epoch.learning_rate = done.learning_rate
-        epoch = self.epochs.setdefault(order.epoch, EpochSums())
-        epoch.rounds += order.number - order.first + 1
-        epoch.divergence = order.divergence
+            self.epochs[order.epochs.get(rank, order.epoch)].add(done, exposed_ms)
+            _sums_of(rank, self.ranks).add(done, exposed_ms)
+        epoch = self.epochs[order.epoch]
+        epoch.rounds += num_rounds
+        epoch.divergence = self.divergence
         self._show(order, self.wall_seconds - before)
 
     def _show(self, order: Order, seconds: float) -> None:
         """What the terminal shows of this order: rate, loss, shares."""
-        samples = sum(done.samples for done in order.reports.values())
+        samples = sum([done.samples for done in order.reports.values()])
         if not samples:
             return
-        self.train_loss = sum(done.loss_sum for done in order.reports.values()) / samples
+        self.train_loss = sum([done.loss_sum for done in order.reports.values()]) / samples
         self.shares = {rank: done.samples / samples for rank, done in sorted(order.reports.items())}
         if seconds > 0.0:
             now = samples / seconds
@@ -181,6 +187,12 @@ class Tally(msgspec.Struct, kw_only=True):
             dead_ranks=outcome.dead_ranks,
             ranks=tuple(_rank_totals(place, self.ranks) for place in places),
         )
+
+
+def _sums_of(rank: int, ranks: dict[int, RankSums]) -> RankSums:
+    if rank not in ranks:
+        ranks[rank] = RankSums()
+    return ranks[rank]
 
 
 def _rate(samples: int, seconds: float) -> float:

@@ -43,7 +43,7 @@ def test_a_rank_holds_its_window_and_as_much_again_ahead() -> None:
     found = dealt(Ledger(epoch_samples=1000, num_epochs=1), request([5, 2]))
     assert found.rounds == {0: (Round(1, 5, 0, 70),), 1: (Round(1, 2, 0, 70),)}
     assert {rank: num_samples(ranges) for rank, ranges in found.ranges.items()} == {0: 100, 1: 40}
-    assert (found.final, found.last, found.epochs) == (False, False, {0: 0, 1: 0})
+    assert (found.final, found.epochs) == (False, {0: 0, 1: 0})
 
 
 def test_unused_ranges_stay_when_the_quota_changes() -> None:
@@ -71,18 +71,17 @@ def test_the_final_window_hands_out_all_that_is_owed_by_largest_remainder(owed: 
     found = dealt(Ledger(epoch_samples=owed, num_epochs=1), request([71, 18, 15]))
     assert batches(found) == [[window] for window in windows]
     assert found.final
-    assert found.last
 
 
 def test_the_next_epochs_first_ranges_go_out_with_the_final_window() -> None:
     found = dealt(Ledger(epoch_samples=70, num_epochs=2), request([5, 2]))
-    assert (found.final, found.last) == (True, False)
+    assert found.final
     assert found.ranges == {0: (Range(0, 0, 50), Range(1, 0, 50)), 1: (Range(0, 50, 70), Range(1, 50, 70))}
 
 
 def test_the_runs_last_window_holds_nothing_ahead_and_allows_no_overshoot() -> None:
     found = dealt(Ledger(epoch_samples=70, num_epochs=1), request([5, 2], overshoot=3))
-    assert found.last
+    assert found.final
     assert found.ranges == {0: (Range(0, 0, 50),), 1: (Range(0, 50, 70),)}
     assert found.overshoot == {0: 0, 1: 0}
 
@@ -176,7 +175,7 @@ def test_equal_shares_are_owned_for_the_whole_epoch_and_idle_ranks_take_part_wit
 def test_a_grant_never_crosses_an_epoch() -> None:
     ledger = Ledger(epoch_samples=40, num_epochs=2)
     found = dealt(ledger, request([1, 1], reserved=True, num_rounds=50))
-    assert (found.final, found.last) == (True, False)
+    assert found.final
     assert batches(found) == [[1, 1], [1, 1]]
     assert found.ranges[0] == (Range(0, 0, 20), Range(1, 0, 20)), "the next epoch's share is there already"
 
