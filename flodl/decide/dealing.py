@@ -19,6 +19,8 @@ from flodl.decide.split import by_ratios, equal, final_window, largest_remainder
 
 __all__ = ["Plan", "Request", "plan"]
 
+_Table = list[tuple[dict[int, int], int]]  # rounds to come: samples per rank, and how many rounds in a row are so
+
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be dealt.
@@ -68,12 +70,12 @@ def plan(ledger: Ledger, request: Request) -> Plan | None:
         _recall_other_epochs(ledger, rank, epoch)
     table = (_reserved_rounds if request.reserved else _common_rounds)(ledger, request, epoch, ranks)
     final = not ledger.owed_samples(epoch) and all(
-        ledger.held_samples(rank, epoch) == sum([row[rank] for row in table]) for rank in ranks
+        ledger.held_samples(rank, epoch) == sum([row[rank] * times for row, times in table]) for rank in ranks
     )
     if final:
         _deal_next_epoch(ledger, request, epoch + 1, ranks)
     if astray:  # cpu_async alone, where an order is one round
-        table = [{**(table[0] if table else {}), **astray}]
+        table = [({**(table[0][0] if table else {}), **astray}, 1)]
     return _stated(ledger, request, epoch, table, final=final)
 
 
@@ -119,22 +121,26 @@ def _unit(request: Request) -> int:
 # ------------------------------------------------------------------------------------------ from a common stock
 
 
-def _common_rounds(ledger: Ledger, request: Request, epoch: int, ranks: Sequence[int]) -> list[dict[int, int]]:
-    """Deal windows from the epoch's stock. Returns samples per rank, one row per round."""
+def _common_rounds(ledger: Ledger, request: Request, epoch: int, ranks: Sequence[int]) -> _Table:
+    """Deal windows from the epoch's stock."""
+    if not ranks:
+        return []
     sizes, pinned = request.batch_sizes, _pinned_samples(ledger, request, ranks)
     wanted = {rank: request.quotas[rank] * sizes[rank] for rank in ranks}
     first = {rank: max(samples, pinned.get(rank, 0)) for rank, samples in wanted.items()} if pinned else wanted
     held = {rank: ledger.held_samples(rank, epoch) for rank in ranks}
-    left = ledger.owed_samples(epoch) + sum(held.values()) if ranks else 0
+    left = ledger.owed_samples(epoch) + sum(held.values())
     one_each = sum([sizes[rank] for rank in ranks])
-    table: list[dict[int, int]] = []
-    while left > 0 and len(table) < request.num_rounds:
-        if left < sum((wanted if table else first).values()) + one_each:
-            table.append(_final_row(wanted, {} if table else pinned, left, _unit(request)))
-        else:
-            table.append(wanted)
-        left -= sum(table[-1].values())
-    totals = {rank: sum([row[rank] for row in table]) for rank in ranks}
+    a_round = sum(wanted.values())
+    num_whole = 0
+    if left >= sum(first.values()) + one_each:
+        num_whole = min(request.num_rounds, 1 + (left - a_round - one_each) // a_round)
+    table = [(wanted, num_whole)] if num_whole else []
+    left -= num_whole * a_round
+    if left > 0 and num_whole < request.num_rounds:
+        table.append((_final_row(wanted, {} if num_whole else pinned, left, _unit(request)), 1))
+        left = 0
+    totals = {rank: sum([row[rank] * times for row, times in table]) for rank in ranks}
     targets = {rank: total + max(wanted[rank], total) for rank, total in totals.items()}
     if left and _fill(ledger, epoch, targets, held):
         return table
@@ -194,18 +200,19 @@ def _share_ahead(ledger: Ledger, epoch: int, targets: Mapping[int, int], unit: i
 # ----------------------------------------------------------------------------------------- from a share of one's own
 
 
-def _reserved_rounds(ledger: Ledger, request: Request, epoch: int, ranks: Sequence[int]) -> list[dict[int, int]]:
+def _reserved_rounds(ledger: Ledger, request: Request, epoch: int, ranks: Sequence[int]) -> _Table:
     """Every rank works off its own share of the epoch; who has run out of it takes part with nothing."""
     _reserve(ledger, request, epoch, ranks)
     wanted = {rank: request.quotas[rank] * request.batch_sizes[rank] for rank in ranks}
     left = {rank: ledger.held_samples(rank, epoch) for rank in ranks}
-    num_whole = min([request.num_rounds, *(left[rank] // wanted[rank] for rank in ranks)])
-    table = [wanted] * num_whole  # rounds in which nobody runs out
-    left = {rank: left[rank] - num_whole * wanted[rank] for rank in ranks}
-    while any(left.values()) and len(table) < request.num_rounds:
+    more = request.num_rounds
+    table: _Table = []
+    while more and any(left.values()):
         row = {rank: min(left[rank], wanted[rank]) for rank in ranks}
-        left = {rank: left[rank] - row[rank] for rank in ranks}
-        table.append(row)
+        times = min([more, *(left[rank] // samples for rank, samples in row.items() if samples)])
+        table.append((row, times))
+        left = {rank: left[rank] - row[rank] * times for rank in ranks}
+        more -= times
     return table
 
 
@@ -237,23 +244,20 @@ def _deal_next_epoch(ledger: Ledger, request: Request, epoch: int, ranks: Sequen
         _share_ahead(ledger, epoch, targets, _unit(request))
 
 
-def _stated(ledger: Ledger, request: Request, epoch: int, table: Sequence[Mapping[int, int]], *, final: bool) -> Plan:
+def _stated(ledger: Ledger, request: Request, epoch: int, table: _Table, *, final: bool) -> Plan:
     """The plan in words of the wire."""
     sizes = request.batch_sizes
     ranks = sorted(request.quotas)
     heads = _heads(ledger.samples_dealt, request.first_round, table)
-    listed: dict[tuple[int, ...], tuple[Round, ...]] = {}  # ranks with the same batches share their rounds
-    rounds: dict[int, tuple[Round, ...]] = {}
-    batches: dict[int, int] = {}
-    for rank in ranks:
-        size = sizes[rank]
-        column = tuple([-(-row.get(rank, 0) // size) for row in table])
-        if column not in listed:
-            listed[column] = tuple(
-                [Round(n, b, before, whole) for b, (n, before, whole) in zip(column, heads, strict=True)]
-            )
-        rounds[rank] = listed[column]
-        batches[rank] = sum(column)
+    columns = {rank: tuple([-(-row.get(rank, 0) // sizes[rank]) for row, _ in table]) for rank in ranks}
+    # Ranks with the same batches share their rounds.
+    listed = {
+        column: tuple([Round(number, column[row], before, whole) for number, row, before, whole in heads])
+        for column in set(columns.values())
+    }
+    rounds = {rank: listed[column] for rank, column in columns.items()}
+    sums = {column: sum([one.batches for one in shared]) for column, shared in listed.items()}
+    batches = {rank: sums[column] for rank, column in columns.items()}
     held = {rank: ledger.held.get(rank, []) for rank in ranks}
     return Plan(
         epoch=epoch,
@@ -266,13 +270,14 @@ def _stated(ledger: Ledger, request: Request, epoch: int, table: Sequence[Mappin
     )
 
 
-def _heads(before: int, number: int, table: Sequence[Mapping[int, int]]) -> list[tuple[int, int, int]]:
-    """Per round: its number, samples before it, its samples."""
-    heads: list[tuple[int, int, int]] = []
-    for row in table:
+def _heads(before: int, number: int, table: _Table) -> list[tuple[int, int, int, int]]:
+    """Per round: its number, its row in the table, samples before it, its samples."""
+    heads: list[tuple[int, int, int, int]] = []
+    for index, (row, times) in enumerate(table):
         together = sum(row.values())
-        heads.append((number, before, together))
-        number, before = number + 1, before + together
+        for _ in range(times):
+            heads.append((number, index, before, together))
+            number, before = number + 1, before + together
     return heads
 
 

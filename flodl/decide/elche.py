@@ -262,16 +262,19 @@ class ElChe:
             return None
         state, config = self._state, self._config
         planned_ms = max(
-            compute_ms.get(rank, 0.0) * state.planned.get(rank, self._anchor) / reading.batches
-            for rank, reading in counted.items()
+            [
+                compute_ms.get(rank, 0.0) * state.planned.get(rank, self._anchor) / reading.batches
+                for rank, reading in counted.items()
+            ]
         )
-        if not planned_ms > 0 or not math.isfinite(planned_ms):
+        overhead = state.sync.median / planned_ms if planned_ms > 0 else math.inf
+        if not math.isfinite(planned_ms) or not math.isfinite(overhead):
             return None
         slowest_ms = max(state.speeds.known.values())
         low, high = config.anchor_bounds
         situation = Situation(
             anchor=self._anchor,
-            overhead=state.sync.median / planned_ms,
+            overhead=overhead,
             target=config.overhead_target,
             low=low,
             high=high,

@@ -11,7 +11,7 @@ TOLERANCE = 1e-9  # what floating point may be off by before a comparison counts
 
 def above(value: float, limit: float) -> bool:
     """True when value > limit by more than rounding error: neither of 0.3 and 0.1 + 0.2 is above the other."""
-    return value - limit > TOLERANCE * max(abs(value), abs(limit))
+    return value > limit and not math.isclose(value, limit, rel_tol=TOLERANCE)
 
 
 def ceil_exact(value: float) -> int:

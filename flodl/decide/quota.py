@@ -80,6 +80,8 @@ def with_slack(
 
     Comes after the cap, which would otherwise shrink the room together with the quotas.
     """
+    if not slack_ms:
+        return dict(quotas)
     return {rank: _slackened(quota, ms.get(rank), slack_ms.get(rank, 0.0)) for rank, quota in quotas.items()}
 
 
@@ -97,6 +99,6 @@ def utilisation(quotas: Mapping[int, int], ms: Mapping[int, float | None]) -> fl
     known = {rank: value for rank, value in ms.items() if value is not None}
     if not known:
         return 1.0
-    longest = max(quotas[rank] * value for rank, value in known.items())
-    possible = longest * math.fsum(1 / value for value in known.values())
-    return sum(quotas[rank] for rank in known) / possible
+    longest = max([quotas[rank] * value for rank, value in known.items()])
+    possible = longest * math.fsum([1 / value for value in known.values()])
+    return sum([quotas[rank] for rank in known]) / possible

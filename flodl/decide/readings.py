@@ -85,11 +85,9 @@ class TrustWindow(msgspec.Struct):
 
     def _side(self, ms: float) -> int:
         mean = self.mean
-        if mean is None:
+        if mean is None or not above(abs(ms - mean), OFF_THE_MEAN * mean):
             return 0
-        if above(ms, mean * (1 + OFF_THE_MEAN)):
-            return 1
-        return -1 if above(mean * (1 - OFF_THE_MEAN), ms) else 0
+        return 1 if ms > mean else -1
 
 
 class MedianOfThree(msgspec.Struct):
