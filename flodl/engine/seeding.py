@@ -30,5 +30,5 @@ def seed_batch(seed: int, epoch: int, position: int, device: torch.device) -> No
         torch.cuda.default_generators[device.index or 0].manual_seed(value)
     else:
         torch.default_generator.manual_seed(value)
-    np.random.seed(value & 0xFFFFFFFF)
+    np.random.seed(value >> 31)  # the other half: both are the same generator, and would draw the same numbers
     random.seed(value)

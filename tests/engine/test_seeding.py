@@ -32,3 +32,8 @@ def test_seed_epoch_and_position_each_matter() -> None:
 
 def test_the_stream_of_a_batch_never_changes() -> None:
     assert batch_seed(0, 0, 0) == 759540517790923586
+
+
+def test_torch_and_numpy_draw_different_numbers_though_they_are_the_same_generator() -> None:
+    seed_batch(3, 1, 64, CPU)
+    assert int(torch.randint(2**62, ())) != int(np.random.randint(2**62))
