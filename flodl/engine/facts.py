@@ -1,13 +1,16 @@
 """What a host says about itself: cheap facts at once, the facts about torch when its warm process has loaded it.
 
-Nothing here creates a CUDA context: a forked rank could not use the GPU after that.
+Nothing here touches CUDA in this process: torch refuses the GPU to ranks that are forked from one that has, and it
+counts a mere look at the build's architectures as touching.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import sys
+from collections.abc import Callable
 from importlib import metadata
 
 __all__ = ["host_facts", "num_cores", "torch_facts"]
@@ -41,8 +44,30 @@ def torch_facts() -> dict[str, str]:
         "torch": torch.__version__,
         "cuda": cuda,
         "nccl": ".".join(map(str, torch.cuda.nccl.version())) if cuda else "",
-        "archs": (torch._C._cuda_getArchFlags() or "") if cuda else "",  # get_arch_list() would initialise CUDA
+        "archs": _in_a_child(_architectures) if cuda else "",
     }
+
+
+def _architectures() -> str:
+    """GPU architectures of this torch build, as "sm_61 sm_70 compute_90"."""
+    import torch
+
+    return torch._C._cuda_getArchFlags() or ""
+
+
+def _in_a_child(ask: Callable[[], str]) -> str:
+    """What `ask` answers in a forked process of its own; "" where that fails. Only for a single-threaded process."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            os.write(writing, ask().encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answer:
+        text = answer.read().decode(errors="replace")
+    os.waitpid(child, 0)
+    return text
 
 
 def _version(distribution: str) -> str:
