@@ -6,6 +6,7 @@ to nothing or to an interpolation again, and secrets that a config would write i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from flodl.spec.job import JobSpec
 from flodl.spec.trust import problems as trust_problems
 
 __all__ = ["check_trust", "job_of", "resolve", "typed_trust"]
+
+_ASKED_OF_DATA = re.compile(r"key 'dataset\.(\w+)' not found")
 
 
 def resolve(config: DictConfig) -> dict[str, Any]:
@@ -94,13 +97,21 @@ def _item(node: DictConfig | ListConfig, name: Any, key: str, problems: list[Pro
         return None
     except OmegaConfBaseException as error:
         said = str(error).splitlines()[0]
-        problems.append(Problem(key=key, constraint=f"cannot be resolved: {said}"))
+        problems.append(Problem(key=key, constraint=f"cannot be resolved: {said}", remedy=_remedy(key, said)))
         return None
     if isinstance(value, DictConfig | ListConfig):
         return _resolve(value, key, problems)
     if isinstance(value, str):
         problems.extend(_bad_text(value, key))
     return value
+
+
+def _remedy(key: str, said: str) -> str:
+    """The way out where a model asks its data set for what only other kinds of data have."""
+    wanted = _ASKED_OF_DATA.search(said)
+    if wanted is None or not key.startswith("model."):
+        return ""
+    return f"choose a model that fits the data set, or state it: +dataset.{wanted[1]}=..., {key}=..."
 
 
 def _bad_text(text: str, key: str) -> list[Problem]:

@@ -142,7 +142,7 @@ def _parts(made: Any) -> tuple[Any, Any]:
     """Training and evaluation set of what a data set's target gave: two named parts, or a bare set to train on."""
     if isinstance(made, Mapping):
         return made.get("train"), made.get("eval")
-    if _is_map_style(made):
+    if _is_map_style(made) or isinstance(made, IterableDataset):
         return made, None
     return getattr(made, "train", None), getattr(made, "eval", None)
 
@@ -238,7 +238,10 @@ def _check_arguments(key: str, tree: Mapping[str, Any], partial: bool) -> None:
         try:
             wanted.bind(*tree.get("_args_", ()), **given)
         except TypeError as error:
-            problems.append(Problem(key=key, constraint=f"its arguments do not fit: {error}", remedy=_takes(named)))
+            remedy = _takes(named)
+            if key == "step" and inspect.isfunction(tree["_target_"]):
+                remedy += "; if the function itself is meant, add _partial_: true"
+            problems.append(Problem(key=key, constraint=f"its arguments do not fit: {error}", remedy=remedy))
     if problems:
         raise ConfigError(problems)
 

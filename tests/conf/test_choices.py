@@ -28,18 +28,32 @@ def ids(paths: list[Path]) -> list[str]:
     return [str(path.relative_to(CONF)) for path in paths]
 
 
+# What a choice cannot be without: text needs a model of text, and the other way round.
+COMPANIONS = {
+    ("task", "rerun"): ["spec=spec.json"],
+    ("dataset", "python_stdlib"): ["model=gpt_nano", "step=language_model"],
+    ("model", "gpt_nano"): ["dataset=python_stdlib", "step=language_model"],
+    ("model", "char_rnn"): ["dataset=python_stdlib", "step=language_model"],
+}
+
+
 @pytest.mark.parametrize(("group", "choice"), CHOICES)
 def test_every_choice_composes_and_decodes(group: str, choice: str) -> None:
-    extra = ["spec=spec.json"] if (group, choice) == ("task", "rerun") else []
-    assert isinstance(job([f"{group}={choice}", *extra]), JobSpec)
+    assert isinstance(job([f"{group}={choice}", *COMPANIONS.get((group, choice), [])]), JobSpec)
+
+
+def test_a_model_that_does_not_fit_the_data_set_is_refused_with_the_way_out() -> None:
+    with pytest.raises(ConfigError, match=r"model.in_shape: .*'dataset.image_shape' not found.* choose a model that"):
+        job(["dataset=python_stdlib", "model=lenet"])
 
 
 def test_the_shipped_choices_are_the_promised_ones() -> None:
     found = {group: {choice for of, choice in CHOICES if of == group} for group in GROUPS}
     assert found["elche"] == {"auto", *MODES}
     assert found["cluster"] == {"local", "rehearsal", "rehearsal4", "twohost"}
-    assert found["model"] == {"mlp", "lenet", "resnet20"}
-    assert found["dataset"] == {"digits", "synthetic"}
+    assert found["model"] == {"logistic", "mlp", "lenet", "resnet20", "conv_autoencoder", "char_rnn", "gpt_nano"}
+    assert found["dataset"] == {"digits", "fashion_mnist", "mnist", "cifar10", "python_stdlib", "synthetic"}
+    assert found["step"] == {"classification", "language_model", "reconstruction"}
     assert found["optim"] == {"sgd", "adamw"}
     assert found["scheduler"] == {"constant", "cosine", "step"}
     assert found["guard"] == {"none", "trend", "msf"}
@@ -79,7 +93,7 @@ def test_what_conf_says_by_default_is_what_the_values_say_by_default() -> None:
 
 def test_no_shipped_choice_sets_what_its_mode_ignores() -> None:
     for group, choice in CHOICES:
-        extra = ["spec=spec.json"] if choice == "rerun" else []
+        extra = COMPANIONS.get((group, choice), [])
         found = [str(p) for p in ineffective(job([f"{group}={choice}", *extra]))]
         assert found == [], (group, choice)
 

@@ -8,12 +8,14 @@ import pytest
 import torch
 from torch import nn
 
+from flodl.models.conv_autoencoder import ConvAutoencoder
 from flodl.models.lenet import LeNet
+from flodl.models.logistic import Logistic
 from flodl.models.mlp import MLP
 from flodl.models.resnet import ResNet
 
 Make = Callable[..., nn.Module]
-MODELS: list[Make] = [MLP, LeNet, ResNet]
+MODELS: list[Make] = [Logistic, MLP, LeNet, ResNet]
 
 
 @pytest.mark.parametrize("make", MODELS)
@@ -59,3 +61,26 @@ def test_lenet_refuses_an_image_that_would_vanish() -> None:
 def test_mlp_without_hidden_layers_is_linear() -> None:
     model = MLP(in_shape=(1, 2, 2), num_classes=3, hidden=[])
     assert sum(p.numel() for p in model.parameters()) == 4 * 3 + 3
+
+
+def test_logistic_regression_is_one_linear_layer() -> None:
+    assert sum(p.numel() for p in Logistic(in_shape=(1, 2, 2), num_classes=3).parameters()) == 4 * 3 + 3
+
+
+@pytest.mark.parametrize("in_shape", [(1, 8, 8), (1, 28, 28), (3, 32, 16)], ids=str)
+def test_an_autoencoder_gives_back_the_shape_it_was_given_through_a_narrow_code(in_shape: tuple[int, int, int]) -> None:
+    model = ConvAutoencoder(in_shape=in_shape, code=5)
+    images = torch.randn(3, *in_shape)
+    assert model.encoder(images).shape == (3, 5)
+    assert model(images).shape == images.shape
+
+
+def test_every_parameter_of_an_autoencoder_gets_a_gradient() -> None:
+    model = ConvAutoencoder(in_shape=(1, 8, 8))
+    model(torch.randn(16, 1, 8, 8)).square().sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
+
+
+def test_an_autoencoder_refuses_an_image_that_it_cannot_halve() -> None:
+    with pytest.raises(ValueError, match=r"in_shape=\[1, 9, 8\] must be divisible by 4"):
+        ConvAutoencoder(in_shape=(1, 9, 8))
