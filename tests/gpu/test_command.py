@@ -39,5 +39,8 @@ def test_all_gpus_train_in_every_mode(mode: str, tmp_path: Path) -> None:
 @pytest.mark.skipif(GPUS < 1, reason="needs a GPU")
 @pytest.mark.parametrize("mode", ["cpu_cadence", "cpu_async"])
 def test_two_ranks_share_one_gpu_where_the_cpu_averages(mode: str, tmp_path: Path) -> None:
-    result = run(tmp_path, f"elche={mode}", "cluster.workers=[{host: localhost, local_devices: [0, 0]}]")
+    hosts = ", ".join(
+        f"{{host: {name}, local_devices: [0], nccl_socket_ifname: lo}}" for name in ("localhost", "127.0.0.1")
+    )
+    result = run(tmp_path, f"elche={mode}", f"cluster.workers=[{hosts}]")
     assert (result["status"], result["world_size"]) == ("done", 2)
