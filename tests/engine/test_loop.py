@@ -185,7 +185,7 @@ def test_a_callback_that_fails_is_told_in_words_and_training_goes_on(tmp_path: P
 def test_a_throttled_rank_takes_its_share_of_time_and_counts_it_as_compute(tmp_path: Path) -> None:
     link, _, _ = run([*two_windows(), rig.finish()], tmp_path / "store", seconds=0.005, speed=0.25)
     report = link.told(WindowDone)[1]
-    assert 20.0 <= report.timed_ms / report.timed_batches < 40.0
+    assert report.timed_ms / report.timed_batches >= 4 * 5.0
 
 
 def test_no_report_holds_a_number_that_is_not_finite(tmp_path: Path) -> None:

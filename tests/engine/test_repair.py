@@ -16,6 +16,8 @@ from flodl.engine.averaging.rule import RoundOrder
 from flodl.engine.rounds import Rounds
 from tests.engine.scalars import Scalar
 
+pytestmark = pytest.mark.own_process
+
 RULES: dict[str, Any] = {
     "cadence": ParameterRule,
     "correction": ElasticRule,

@@ -60,13 +60,16 @@ class Contribution:
     def fill(self, values: Flat, mass: float, reference: Flat, arrival_ms: float) -> None:
         """Weigh this rank's values in; of a mass of 0 nothing is read. The rule's extra elements become zeros."""
         flat = self.flat
-        flat.tail.zero_()
-        flat.tail[self.arrivals][self.place] = arrival_ms
+        head = [mass, 1.0] if mass > 0 else [0.0, 0.0]
+        arrivals = [0.0] * (self.arrivals.stop - self.arrivals.start)
+        arrivals[self.place] = arrival_ms
+        known = torch.tensor([*head, *arrivals], dtype=torch.float64)
+        flat.tail[: self.arrivals.stop].copy_(known)  # one transfer to a GPU
+        self.extra.zero_()
         if not mass > 0:
             for vector in (*flat.parameters, *flat.buffers):
                 vector.zero_()
             return
-        flat.tail[MASS], flat.tail[MOVED] = mass, 1.0
         for mine, value in zip(flat.parameters, values.parameters, strict=True):
             torch.mul(value, mass, out=mine)
         for mine, value in zip(flat.buffers, values.buffers, strict=True):
@@ -84,9 +87,9 @@ class Contribution:
     def settle(self, reference: Flat) -> Sums:
         """Turn the members' sum into their mean, in place. Where nobody moved the values stay zeros: no result."""
         flat = self.flat
-        mass, moved = float(flat.tail[MASS]), float(flat.tail[MOVED])
-        arrivals = flat.tail[self.arrivals]
-        waited = float(arrivals.max() - arrivals[self.place])
+        tail = flat.tail[: self.arrivals.stop].tolist()  # one transfer from a GPU
+        mass, moved, arrivals = tail[MASS], tail[MOVED], tail[self.arrivals]
+        waited = max(arrivals) - arrivals[self.place]
         if moved:
             for vector in flat.parameters:
                 vector.div_(mass)
