@@ -100,7 +100,7 @@ def run(arguments: Sequence[str]) -> None:
             main()
     except Exception as error:
         if not any(arm.error is error for arm in command.arms):
-            raise explain(error, groups) or error from error
+            raise explain(error, groups, arguments) or error from error
     finally:
         GlobalHydra.instance().clear()
     command.conclude()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from flodl.errors import ConfigError, Problem
+from flodl.errors import ConfigError, FlodlError, NotReady, Problem
 from flodl.spec.keys import is_component_key, job_keys
 from flodl.spec.suggest import nearest
 
@@ -19,18 +21,40 @@ _AMBIGUOUS = re.compile(r"Ambiguous value for argument '(?P<key>[^=]+)=(?P<value
 _TWICE = re.compile(r"Multiple values for (?P<group>\S+?)\. .*override \S+ (?P<choice>[^']+)'")
 _THERE = re.compile(r"already at '(?P<key>[^']+)'")
 _MERGE = re.compile(r"Error merging override \+*(?P<key>[^=\s]+)=(?P<value>.*)")
+_NO_CHOICE = "Config group override must be a string or a list"
 _GONE = re.compile(r"Could not delete.*'(?P<key>[^']+)' does not exist")
 
 
-def explain(error: Exception, groups: list[str]) -> ConfigError | None:
-    """A Hydra or OmegaConf error as a ConfigError; None for any other. groups: names of the config groups."""
+def explain(error: Exception, groups: list[str], arguments: Sequence[str] = ()) -> FlodlError | None:
+    """An error of Hydra's, OmegaConf's or of the file system before a task began, in words; None for any other.
+
+    groups: names of the config groups. arguments: what was typed.
+    """
     if isinstance(error, MissingConfigException):
         return ConfigError([_missing(error)])
     if isinstance(error, OverrideParseException):
         return ConfigError([_unreadable(error)])
     if isinstance(error, HydraException | OmegaConfBaseException):
         return ConfigError([_composition(error, groups)])
+    if isinstance(error, ValueError) and _NO_CHOICE in str(error):
+        return ConfigError(_choiceless(groups, arguments))
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return NotReady(f"{where}{error.strerror}; a run needs a folder to write in: hydra.run.dir=... names another")
     return None
+
+
+def _choiceless(groups: Sequence[str], arguments: Sequence[str]) -> list[Problem]:
+    """What was typed where the name of a choice belongs: nothing, or a number."""
+    typed = [text for text in arguments if "=" in text and not text.startswith("-")]
+    found = OverridesParser.create().parse_overrides(typed)
+    return [
+        Problem(key=override.key_or_group or "''", value=str(override.get_value_element_as_str()),
+                constraint="is no choice of a group" if override.key_or_group else "there is no key before the =",
+                remedy="write group=choice; python -m flodl --help lists the choices")
+        for override in found
+        if override.key_or_group in ("", *groups) and not isinstance(override.value(), str | list)
+    ]  # fmt: skip
 
 
 def _missing(error: MissingConfigException) -> Problem:

@@ -135,13 +135,15 @@ class _WorkingFolder(SearchPathPlugin):
 def _claim(node: DictConfig) -> None:
     for _ in range(TRIES):
         folder = Path(str(node.dir))
-        folder.parent.mkdir(parents=True, exist_ok=True)
         try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
             folder.mkdir()
         except FileExistsError:
             _tag.draw()
             if str(node.dir) == str(folder):  # the user's own name holds no tag
                 return
+        except OSError:  # a callback's error is only a warning; Hydra makes the folder next, and that one is told
+            return
         else:
             return
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from flodl.errors import Problem
 from flodl.spec.suggest import did_you_mean
-from flodl.spec.value import Value
+from flodl.spec.value import Value, unwritable
 
 __all__ = ["Component", "component", "component_tree"]
 
@@ -82,15 +82,17 @@ def _plain(tree: object, key: str) -> Iterator[Problem]:
     """What of an argument tree is not plain, finite data."""
     if isinstance(tree, Mapping):
         for name, item in cast("Mapping[object, object]", tree).items():
-            if isinstance(name, str):
+            if isinstance(name, str) and not unwritable(name):
                 yield from _plain(item, f"{key}.{name}")
             else:
-                yield Problem(key=f"{key}.{name}", constraint="the key must be text", remedy="put it in quotes")
+                yield Problem(key=f"{key}.{name!a}", constraint="the key must be text", remedy="put it in quotes")
     elif isinstance(tree, list | tuple):
         for i, item in enumerate(cast("list[object]", tree)):
             yield from _plain(item, f"{key}[{i}]")
     elif isinstance(tree, float) and not math.isfinite(tree):
         yield Problem(key=key, value=str(tree), constraint="must be a finite number")
+    elif fault := unwritable(tree):
+        yield Problem(key=key, value=ascii(tree), constraint=fault)
     elif not isinstance(tree, str | int | float | bool | None):
         yield Problem(key=key, value=str(tree), constraint=f"{type(tree).__name__} is not plain data",
                       remedy="use text, numbers, true/false, null, lists and maps")  # fmt: skip

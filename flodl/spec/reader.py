@@ -18,7 +18,7 @@ from flodl.errors import Problem
 from flodl.spec.component import Component, component
 from flodl.spec.describe import choices_of, words
 from flodl.spec.suggest import did_you_mean, nearest
-from flodl.spec.value import Value
+from flodl.spec.value import Value, unwritable
 
 __all__ = ["Reader", "hints", "item_kind", "shown", "struct_members"]
 
@@ -50,7 +50,7 @@ def _written(value: object) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, list | tuple):
         return f"[{', '.join(_written(item) for item in cast('Sequence[object]', value))}]"
-    return str(value)
+    return str(value).encode("utf-8", "backslashreplace").decode()
 
 
 class Reader:
@@ -132,6 +132,8 @@ class Reader:
         numbers = cast("Sequence[object]", tree) if isinstance(tree, list | tuple) else (tree,)
         if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
             return self._fail(key, cast("object", tree), f"must be {words(hint)}, and finite")
+        if fault := unwritable(cast("object", tree)):
+            return self._fail(key, cast("object", tree), fault)
         try:
             return msgspec.convert(tree, hint)
         except msgspec.ValidationError:

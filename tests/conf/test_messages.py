@@ -47,6 +47,11 @@ REFUSALS = {
     "a plus before a group": (["+elche=cpu_sync"], "the group has a choice already; leave out the +: elche=cpu_sync"),
     "a key to delete that is not there": (["~trainer.nothing"], "~trainer.nothing: there is no such key to delete"),
     "no equals sign": (["trainer.num_epochs"], "trainer.num_epochs: cannot be read"),
+    "no key": (["=3"], "there is no key before the ="),
+    "nothing for a group": (["model=null"], "model=null: is no choice of a group; write group=choice"),
+    "a number for a group": (["elche=3", "optim=null"], "elche=3: is no choice of a group"),
+    "a number beyond the wire": (["trainer.seed=99999999999999999999"], "seed=99999999999999999999: is too large"),
+    "bytes that are no text": (["name='\udcff'"], "name=\\udcff: is not text"),
     "an open bracket": (["sim.ms_per_batch=[1,2"], "cannot be read"),
     "several values without -m": (
         ["elche=cpu_async,cpu_sync"],
@@ -176,3 +181,8 @@ def test_problems_are_at_hand_for_programs(tmp_path: Path, monkeypatch: pytest.M
         ("trainer.num_epochs", "0"),
         ("trainer.batch_size", "0"),
     ]
+
+
+def test_a_run_folder_that_cannot_be_made_is_told_in_words(flodl: Flodl) -> None:
+    said = flodl("hydra.run.dir=/proc/nothing", code=3)
+    assert "/proc/nothing: No such file or directory; a run needs a folder to write in" in said

@@ -69,6 +69,14 @@ def test_a_number_must_be_finite(value: float) -> None:
     assert "and finite" in only({"sim": {"ms_per_batch": [1.0, value]}})
 
 
+def test_what_no_file_can_hold_is_refused() -> None:
+    assert only({"trainer": {"num_epochs": 2**63}}).endswith("is too large: whole numbers stay below 2**63")
+    assert "model.deep[0].x=" in only({"model": {"_target_": "a.b", "deep": [{"x": -(2**70)}]}})
+    assert "is not text" in only({"name": "a\udcffb"})
+    assert "is not text" in only({"model": {"_target_": "a.b", "x": "\udcff"}})
+    assert "the key must be text" in only({"model": {"_target_": "a.b", "x": {"\udcff": 1}}})
+
+
 def test_a_wrong_choice_asks_for_the_near_one() -> None:
     said = only({"elche": {"bn_buffers": "poled"}})
     assert said == "elche.bn_buffers=poled: must be local, mean, or pooled; did you mean pooled?"
