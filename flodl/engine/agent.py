@@ -38,6 +38,7 @@ from flodl.engine.errands import (
     Word,
     decode_order,
     encode_line,
+    ending,
 )
 from flodl.engine.facts import host_facts
 from flodl.engine.payload import decode_host_secret
@@ -69,6 +70,7 @@ class Agent:
         self._outputs: dict[int, list[_Output]] = {}
         self._kill_at: float | None = None  # stopping since a moment ago; KILL then
         self._over = False
+        self._is_lost = False  # why was said, and every end that follows from it is no news
 
     def serve(self) -> None:
         """Obey until told to stop or until the controller is gone; leave nothing behind."""
@@ -138,8 +140,15 @@ class Agent:
                 self._say(Failed(text=f"{type(error).__name__}: {error}"))
 
     def _hear_signal(self) -> None:
-        os.read(self._stop_fd, READ_BYTES)
+        numbers = os.read(self._stop_fd, READ_BYTES)
+        self._fail(f"its agent was told to end by {signal.Signals(numbers[0]).name}")
         self.stop(ORPHAN_GRACE_SECONDS)
+
+    def _fail(self, why: str) -> None:
+        """Say the first cause, unless the ranks are being ended already: their ends then have another one."""
+        if self._kill_at is None:
+            self._is_lost = True
+            self._say(Failed(text=why))
 
     def _obey(self, line: bytes) -> None:
         order = decode_order(line)
@@ -203,17 +212,17 @@ class Agent:
             self._bury(word["rank"], word["code"])
 
     def _lose_warm(self) -> None:
-        """The warm process is gone: the kernel has killed its ranks."""
+        """The warm process is gone: the kernel has killed its ranks, and nothing is left to do here."""
         assert self._channel is not None
         assert self._warm is not None
         self._unwatch(self._channel.fileno())
         code = self._warm.wait()
         for output in self._outputs.get(HOST, []):
             output.drain()
+        self._fail(f"its warm process {ending(code)}")
         for rank in sorted(self._alive):
             self._bury(rank, -signal.SIGKILL)
-        if self._kill_at is None:
-            self._say(Failed(text=f"the warm process ended with {code}"))
+        self.stop(0.0)
 
     def _start_waiting(self) -> None:
         if not self._is_warm:
@@ -245,7 +254,8 @@ class Agent:
             output.drain()
             output.close()
         self._alive.discard(rank)
-        self._say(Exited(rank=rank, code=code))
+        if not self._is_lost:
+            self._say(Exited(rank=rank, code=code))
 
     def _order_warm(self, **order: Any) -> None:
         if self._channel is not None:

@@ -6,6 +6,7 @@ output is login noise. Bytes (secrets) travel as base64; they are for this chann
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import msgspec
@@ -27,6 +28,7 @@ __all__ = [
     "decode_order",
     "decode_word",
     "encode_line",
+    "ending",
 ]
 
 LINE_LIMIT_BYTES = 64 << 20  # one frame; secrets of a big host are kilobytes
@@ -133,6 +135,16 @@ def decode_order(line: bytes) -> Order:
 def decode_word(line: bytes) -> Word:
     """Raises msgspec.MsgspecError."""
     return _words.decode(line)
+
+
+def ending(code: int) -> str:
+    """How a process ended, in words. code: its exit code, negative for a signal."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
 
 
 class LineSplitter:

@@ -22,6 +22,7 @@ from flodl.engine.errands import (
     Word,
     decode_word,
     encode_line,
+    ending,
 )
 from flodl.ports import HostNotice
 
@@ -128,7 +129,8 @@ class Session:
         self._streams.stdout.close()
         self._streams.wait(2.0)
         code = self._streams.wait(0.0)
-        self.give_up(f"its agent ended with {code}" + ("" if begun else " before it began"))
+        how = "does not end" if code is None else ending(code)
+        self.give_up(f"its agent {how}" + ("" if begun else " before it began"))
         self._on_notice(HostNotice(host=self.host, kind="gone", text=self._trouble, code=code or 0))
 
     def _read_errors(self) -> None:

@@ -117,15 +117,16 @@ def test_a_killed_warm_process_takes_its_ranks_along() -> None:
         os.kill(warm, signal.SIGKILL)
         died = run.until(RankDied, 2)
         wait_gone(list(pids.values()), 1.0)
-    assert {event.cause for event in died} == {"was ended by SIGKILL"}
+    assert {event.cause for event in died} == {"its host is lost: its warm process was ended by SIGKILL"}
 
 
 def test_the_agent_ends_everything_when_it_is_told_by_term() -> None:
     with live(1, "stubborn") as run:
         pid = run.pids(1)[0]
         os.kill(run.agent(), signal.SIGTERM)
-        run.until(RankDied)
+        (died,) = run.until(RankDied)
         wait_gone([pid, run.agent()], 5.0)
+    assert died.cause == "its host is lost: its agent was told to end by SIGTERM"
 
 
 def test_a_stop_is_an_event_and_a_hurry_an_error() -> None:
@@ -148,8 +149,7 @@ def test_ranks_that_do_not_come_in_time_are_named() -> None:
     with live(2, tell=mute, join_seconds=4.0) as run, pytest.raises(NotReady) as raised:
         run.until(RankDied, 2)
     assert str(raised.value) == (
-        "not ready within cluster.controller.join.timeout_seconds=4: rank 1 (here cpu)\n"
-        "  | building something for ever"
+        "not ready within cluster.controller.join.timeout_seconds=4: rank 1 (here cpu)\n  | building something for ever"
     )
 
 
@@ -161,7 +161,7 @@ def test_an_interpreter_that_is_not_there_is_named() -> None:
 def test_an_interpreter_without_flodl_is_told_with_its_own_words() -> None:
     with live(1, python=f"{sys.base_prefix}/bin/python3") as run, pytest.raises(NotReady) as raised:
         run.until(RankReady)
-    assert "here: its agent ended with 1 before it began" in str(raised.value)
+    assert "here: its agent ended with exit code 1 before it began" in str(raised.value)
     assert "No module named" in str(raised.value)
 
 
@@ -197,7 +197,7 @@ def test_the_start_of_many_hosts_is_all_or_nothing() -> None:
     hosts = [HostLaunch(label=name, ranks=(n,), devices=("cpu",)) for n, name in enumerate(("good", "bad"))]
     hosts[1] = msgspec.structs.replace(hosts[1], python="/bin/false")
     begun = time.monotonic()
-    with pytest.raises(NotReady, match=r"^bad: its agent ended with 1 before it began"):
+    with pytest.raises(NotReady, match=r"^bad: its agent ended with exit code 1 before it began"):
         fan_out.start(hosts)
     assert time.monotonic() - begun < 10
     assert {notice.host for notice in fan_out.poll(1.0) if notice.kind == "gone"} == {"good", "bad"}
