@@ -1,6 +1,7 @@
 """The drive: Coordinator x World. Events go in, orders come out and are carried out; listeners hear both.
 
-The loop knows no clock, no process and no file: the world stamps events, listeners write journals and terminals.
+The loop knows no clock, no process and no file: the world stamps events, listeners write journals and terminals. What
+the coordinator wants to be told of, should nothing happen before, it says as a deadline, and the world tells it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def run(
     """
     heard = tuple(listeners)
     while True:
-        event = world.next_event(poll_seconds)
+        event = world.next_event(poll_seconds, coordinator.deadline)
         if event is not None:
             end = _step(coordinator, world, heard, event)
             if end is not None:

@@ -20,8 +20,11 @@ __all__ = ["AbandonedError", "Averager", "FanOut", "HostLaunch", "HostNotice", "
 class World(Protocol):
     """Where ranks live."""
 
-    def next_event(self, timeout_seconds: float) -> Event | None:
-        """The next event, stamped with this world's clock; None when none came in time."""
+    def next_event(self, timeout_seconds: float, deadline: float | None = None) -> Event | None:
+        """The next event, stamped with this world's clock; None when none came in time.
+
+        deadline: where no event comes before this moment of the clock, `TimeReached` is one.
+        """
         ...
 
     def execute(self, command: Command) -> None:

@@ -27,6 +27,7 @@ from flodl.engine.signals import SignalWatch
 from flodl.engine.world import LiveWorld
 from flodl.errors import ConfigError
 from flodl.ports import FanOut
+from flodl.probe.clock import seconds_until
 from flodl.probe.gpus import count_gpus
 from flodl.probe.here import is_here
 from flodl.record.folder import RunFolder
@@ -110,6 +111,8 @@ def _train(
         shown.say(rig_line(job, places, {host: threads_per_rank(len(places)) for host in hosts_of(places)}))
         hosts = launches(job, places, run_id=folder.run_id, keys=keys, endpoints=told(controller, world.endpoints))
         world.launch(hosts, join_seconds=controller.join.timeout_seconds)
+        if job.stop.at is not None:
+            world.end_by(seconds_until(job.stop.at), f"stop.at={job.stop.at}")
 
         def tick() -> None:
             story.pass_on()

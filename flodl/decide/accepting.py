@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from flodl.decide.evaluation import ask_by_clock
+from flodl.decide.intervals import ended_interval
 from flodl.decide.messages import Command, EpochEnded
 from flodl.decide.mind import Mind, alert
 from flodl.decide.ordering import next_order
 from flodl.decide.rounds import Order
+from flodl.decide.stopping import judge_figures, judge_progress
+from flodl.spec.stop import TRAIN
 
 __all__ = ["accept_order", "reclaim_dead"]
 
@@ -24,7 +28,10 @@ def accept_order(mind: Mind, order: Order, at: float) -> list[Command]:
     if not mind.is_solo:
         mind.pace.observe(order, mind.alive)
     state.tally.accept(order, at, _paused_seconds(mind, order))
-    told += _ended_epochs(mind, order)
+    told += _ended_epochs(mind, order, at)
+    told += ended_interval(mind, order.epoch)
+    ask_by_clock(mind, order, at)
+    told += judge_progress(mind, order, at)
     return [*told, *next_order(mind, at)]
 
 
@@ -75,7 +82,7 @@ def _nonfinite(mind: Mind, order: Order) -> list[Command]:
     return told
 
 
-def _ended_epochs(mind: Mind, order: Order) -> list[Command]:
+def _ended_epochs(mind: Mind, order: Order, at: float) -> list[Command]:
     """Epochs whose last sample has just been accepted; their evaluation is due with the next window."""
     state = mind.state
     every = mind.job.eval.every_epochs
@@ -85,7 +92,7 @@ def _ended_epochs(mind: Mind, order: Order) -> list[Command]:
             continue
         state.epochs_ended.append(epoch)
         if every is not None and (epoch + 1) % every == 0:
-            state.callbacks.eval_due = epoch
+            state.callbacks.eval_due, state.callbacks.midway = epoch, False
         metrics = state.tally.close_epoch(
             epoch,
             samples=state.ledger.epoch_samples,
@@ -93,4 +100,7 @@ def _ended_epochs(mind: Mind, order: Order) -> list[Command]:
             phase=mind.pace.elche.phase.label,
         )
         told.append(EpochEnded(metrics=metrics, reason=f"the last sample of epoch {epoch} is accepted"))
+        if state.ledger.epoch is not None:
+            figures = {"loss": metrics.loss, **metrics.scalars}
+            told += judge_figures(mind, {f"{TRAIN}{name}": value for name, value in figures.items()}, at)
     return told

@@ -24,7 +24,8 @@ _REMEMBERED = 3  # durations that the slack is the mean of
 class Callbacks(msgspec.Struct, kw_only=True):
     """rank: holds the role. eval_due: epoch whose evaluation waits for the next window. running: epoch that is being
     evaluated, by rank `runner`. tried: ranks that have tried the final save. saved: it worked. released: everybody
-    may leave. results: newest evaluation."""
+    may leave. results: newest evaluation. evaluated_at: when the newest one was ordered. midway: it is due within its
+    epoch, not at its end."""
 
     rank: int | None = None
     eval_due: int | None = None
@@ -35,12 +36,17 @@ class Callbacks(msgspec.Struct, kw_only=True):
     released: bool = False
     eval_ms: list[float] = []
     results: dict[str, float] = {}
+    evaluated_at: float = 0.0
+    midway: bool = False
 
     def elect(self, policy: Literal["fastest"] | int, alive: Sequence[int], speeds: Speeds) -> int:
-        """The rank with the role; elects where there is none or it is gone."""
-        if self.rank is None or self.rank not in alive:
-            self.rank = policy if policy in alive and isinstance(policy, int) else _by_speed(alive, speeds())[0]
-        return self.rank
+        """The rank with the role; elects where there is none or it is gone. Before any timing nobody keeps it."""
+        if self.rank is not None and self.rank in alive:
+            return self.rank
+        ms = speeds()
+        chosen = policy if policy in alive and isinstance(policy, int) else _by_speed(alive, ms)[0]
+        self.rank = chosen if chosen == policy or any(ms.get(rank) is not None for rank in alive) else None
+        return chosen
 
     def next_saver(self, alive: Sequence[int], speeds: Speeds) -> int | None:
         """The rank that tries the save now: the role's, else the fastest that has not tried. None: all have."""

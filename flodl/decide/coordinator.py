@@ -14,6 +14,7 @@ from flodl.decide.gathering import on_first_group, on_loss_before_start, on_read
 from flodl.decide.messages import (
     AveragingDone,
     Command,
+    EndBy,
     Event,
     Goodbye,
     GroupFormed,
@@ -21,12 +22,14 @@ from flodl.decide.messages import (
     RankFailed,
     RankReady,
     StopRequested,
+    TimeReached,
     WindowDone,
 )
 from flodl.decide.mind import Mind
 from flodl.decide.recovery import on_death, on_group_formed
 from flodl.decide.roster import Place
-from flodl.decide.training import on_averaging_done, on_stop, on_window_done
+from flodl.decide.stopping import on_end_by
+from flodl.decide.training import on_averaging_done, on_stop, on_time, on_window_done
 from flodl.decide.view import View, view_of
 from flodl.spec.job import JobSpec
 
@@ -44,7 +47,14 @@ class Coordinator:
         """What follows from `event`: orders in the order in which they are to be carried out, each with its reason."""
         if self.over:
             return ()
-        return tuple(_TABLE[type(event)](self._mind, event))
+        told = on_time(self._mind, event.at)
+        return tuple(told if self.over else [*told, *_TABLE[type(event)](self._mind, event)])
+
+    @property
+    def deadline(self) -> float | None:
+        """When `TimeReached` is due unless another event tells the time before, by the clock of events; None: never."""
+        state = self._mind.state
+        return None if state.stop is not None or state.activity in ("finishing", "over") else state.stopping.due
 
     @property
     def over(self) -> bool:
@@ -82,6 +92,10 @@ def _on_loss(mind: Mind, event: RankDied | RankFailed) -> list[Command]:
     return on_death(mind, event.rank, event.message if isinstance(event, RankFailed) else event.cause)
 
 
+def _on_time_reached(mind: Mind, event: TimeReached) -> list[Command]:
+    return []  # every event tells the time: on_time has judged it
+
+
 _TABLE: dict[type, Callable[[Mind, Any], list[Command]]] = {
     RankReady: on_ready,
     GroupFormed: _on_group,
@@ -91,4 +105,6 @@ _TABLE: dict[type, Callable[[Mind, Any], list[Command]]] = {
     RankDied: _on_loss,
     RankFailed: _on_loss,
     StopRequested: on_stop,
+    TimeReached: _on_time_reached,
+    EndBy: on_end_by,
 }

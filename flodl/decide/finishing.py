@@ -86,7 +86,8 @@ def _end(mind: Mind) -> list[Command]:
         return mind.end("failed", _EXIT_FAILED, state.failure)
     if not state.callbacks.saved:
         return mind.end("failed", _EXIT_FAILED, "training ended, but no rank could save the weights")
-    if state.stop is not None:
+    is_whole = len(state.epochs_ended) == mind.job.trainer.num_epochs
+    if state.stop is not None and not (is_whole and state.stop.status == "stopped"):
         return mind.end(state.stop.status, _exit_code(state.stop), state.stop.reason)
     if state.membership.causes:
         return mind.end("degraded", 0, f"all epochs are done; on the way: {state.membership.first_cause}")

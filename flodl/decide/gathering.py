@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from flodl.decide.evaluation import missing_figures, trial_rank
 from flodl.decide.ledger import Ledger
-from flodl.decide.messages import Command, FormGroup, GroupFormed, RankDied, RankFailed, RankReady
+from flodl.decide.messages import CallbackResult, Command, FormGroup, GroupFormed, RankDied, RankFailed, RankReady
 from flodl.decide.mind import Mind, alert
 from flodl.decide.ordering import next_order
 from flodl.decide.readiness import readiness_problems
+from flodl.decide.stopping import begin_limits
 
 __all__ = ["on_first_group", "on_loss_before_start", "on_ready"]
 
@@ -50,7 +52,16 @@ def _form_first_group(mind: Mind) -> list[Command]:
     state.formed, state.digests = {}, {}
     source = mind.alive[0]
     reason = f"all {len(mind.alive)} ranks are ready; they start from the weights of {mind.name(source)}"
-    return [FormGroup(to=mind.alive, generation=state.generation, ranks=mind.alive, source=source, reason=reason)]
+    return [
+        FormGroup(
+            to=mind.alive,
+            generation=state.generation,
+            ranks=mind.alive,
+            source=source,
+            trial=trial_rank(mind),
+            reason=reason,
+        )
+    ]
 
 
 def on_first_group(mind: Mind, event: GroupFormed) -> list[Command]:
@@ -58,6 +69,10 @@ def on_first_group(mind: Mind, event: GroupFormed) -> list[Command]:
     state = mind.state
     state.formed[event.rank] = event.last_round
     state.digests[event.rank] = event.digest
+    if event.trial is not None:
+        refusal = _refused_trial(mind, event.rank, event.trial)
+        if refusal:
+            return refusal
     if any(rank not in state.formed for rank in mind.alive):
         return []
     first = mind.alive[0]
@@ -68,7 +83,20 @@ def on_first_group(mind: Mind, event: GroupFormed) -> list[Command]:
         return mind.end("failed", _EXIT_NOT_READY, reason)
     state.activity = "training"
     state.tally.begin(event.at)
+    state.callbacks.evaluated_at = event.at
+    begin_limits(mind, event.at)
     return next_order(mind, event.at)
+
+
+def _refused_trial(mind: Mind, rank: int, trial: CallbackResult) -> list[Command]:
+    """The end, where one evaluation batch shows that evaluations would fail or not tell what the job asks for."""
+    if not trial.ok:
+        reason = f"{mind.name(rank)}: one batch was evaluated before the first window, and that failed: {trial.error}"
+        return mind.end("failed", _EXIT_NOT_READY, reason)
+    problems = missing_figures(mind, trial)
+    if problems:
+        return mind.end("failed", _EXIT_CONFIG, "\n".join(str(problem) for problem in problems))
+    return []
 
 
 def on_loss_before_start(mind: Mind, event: RankDied | RankFailed) -> list[Command]:

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from flodl.decide.totals import EpochMetrics, RunTotals, Scalar
+from flodl.decide.totals import EpochMetrics, IntervalMetrics, RunTotals, Scalar
 
 __all__ = [
     "Alert",
@@ -22,12 +22,14 @@ __all__ = [
     "Command",
     "Cut",
     "End",
+    "EndBy",
     "EpochEnded",
     "Event",
     "Finish",
     "FormGroup",
     "Goodbye",
     "GroupFormed",
+    "IntervalEnded",
     "Range",
     "RankDied",
     "RankFailed",
@@ -35,6 +37,7 @@ __all__ = [
     "Round",
     "RunWindow",
     "StopRequested",
+    "TimeReached",
     "WindowDone",
 ]
 
@@ -71,7 +74,10 @@ class Round(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class CallbackResult(_Plain, frozen=True, kw_only=True):
-    """What came of a callback: values (metric name -> finite number), or an error in words."""
+    """What came of a callback: values (metric name -> finite number), or an error in words.
+
+    epoch: the one it belongs to. samples_done: of the run, where it was taken within that epoch; 0: at its end.
+    """
 
     name: CallbackName
     ok: bool
@@ -79,6 +85,7 @@ class CallbackResult(_Plain, frozen=True, kw_only=True):
     error: str = ""
     seconds: float = 0.0
     epoch: int = -1
+    samples_done: int = 0
 
 
 # ---------------------------------------------------------------------------------------------------- events
@@ -103,7 +110,7 @@ class GroupFormed(_Plain, frozen=True, kw_only=True, tag=True):
     """A rank has joined a generation's process group.
 
     last_round: newest round whose result it holds. digest: hash of parameters and buffers after the common start
-    ("" where the generation had none).
+    ("" where the generation had none). trial: what came of the one evaluation batch that `FormGroup` asked for.
     """
 
     at: float
@@ -111,6 +118,7 @@ class GroupFormed(_Plain, frozen=True, kw_only=True, tag=True):
     generation: int
     last_round: int
     digest: str = ""
+    trial: CallbackResult | None = None
 
 
 class WindowDone(_Plain, frozen=True, kw_only=True, tag=True):
@@ -199,7 +207,32 @@ class StopRequested(_Plain, frozen=True, kw_only=True, tag=True):
     status: Literal["stopped", "interrupted"] = "interrupted"
 
 
-Event = RankReady | GroupFormed | WindowDone | AveragingDone | Goodbye | RankDied | RankFailed | StopRequested
+class TimeReached(_Plain, frozen=True, kw_only=True, tag=True):
+    """The coordinator's deadline has come and nothing else happened. (Every other event tells the time as well.)"""
+
+    at: float
+
+
+class EndBy(_Plain, frozen=True, kw_only=True, tag=True):
+    """The run has to be over `seconds_left` from now: a time of day, told as a duration. rule: what asks for it."""
+
+    at: float
+    seconds_left: float
+    rule: str
+
+
+Event = (
+    RankReady
+    | GroupFormed
+    | WindowDone
+    | AveragingDone
+    | Goodbye
+    | RankDied
+    | RankFailed
+    | StopRequested
+    | TimeReached
+    | EndBy
+)
 
 # -------------------------------------------------------------------------------------------------- commands
 
@@ -210,7 +243,8 @@ class FormGroup(_Plain, frozen=True, kw_only=True, tag=True):
     source: the rank whose parameters, buffers (and, when repairing, optimizer and replicated state) everybody
     adopts; None: nobody's. accept_round: the round that counts as accepted once the source's state is adopted
     (round acceptance after a death); 0: none. A window that waits for `Average` goes on and keeps what it has run; a
-    grant ends: the rank falls back to its last finished round and waits for a new order.
+    grant ends: the rank falls back to its last finished round and waits for a new order. trial: the rank that, once
+    it has the common start, evaluates one batch, so that a broken evaluation is told before anything is trained.
     """
 
     to: tuple[int, ...]
@@ -218,6 +252,7 @@ class FormGroup(_Plain, frozen=True, kw_only=True, tag=True):
     ranks: tuple[int, ...]
     source: int | None = None
     accept_round: int = 0
+    trial: int | None = None
     reason: str
 
 
@@ -228,7 +263,8 @@ class RunWindow(_Plain, frozen=True, kw_only=True, tag=True):
     the first batches of it (never more than the overshoot it was allowed); those count.
     alone: the ranks run the rounds without waiting for `Average` (a grant). max_overshoot: batches that may be run
     past the point where the rank did report (it may be past the planned one) before the round's result is there (0:
-    none). callbacks: done before the window begins, on the consensus.
+    none). callbacks: done before the window begins, on the consensus. midway: they judge a part of `epoch`; else the
+    whole of the one before it.
     """
 
     to: tuple[int, ...]
@@ -238,6 +274,7 @@ class RunWindow(_Plain, frozen=True, kw_only=True, tag=True):
     alone: bool = False
     max_overshoot: int = 0
     callbacks: tuple[CallbackName, ...] = ()
+    midway: bool = False
     epoch: int
     reason: str
 
@@ -283,6 +320,13 @@ class EpochEnded(_Plain, frozen=True, kw_only=True, tag=True):
     reason: str
 
 
+class IntervalEnded(_Plain, frozen=True, kw_only=True, tag=True):
+    """A part of an epoch is done (trainer.reports_per_epoch). Not sent to ranks: it goes to the record."""
+
+    metrics: IntervalMetrics
+    reason: str
+
+
 class Alert(_Plain, frozen=True, kw_only=True, tag=True):
     """Something a person should know. Goes to the terminal and the log."""
 
@@ -300,4 +344,4 @@ class End(_Plain, frozen=True, kw_only=True, tag=True):
     reason: str
 
 
-Command = FormGroup | RunWindow | Average | Cut | Finish | EpochEnded | Alert | End
+Command = FormGroup | RunWindow | Average | Cut | Finish | EpochEnded | IntervalEnded | Alert | End

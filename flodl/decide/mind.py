@@ -11,12 +11,14 @@ from typing import Any, Literal
 import msgspec
 
 from flodl.decide.callbacks import Callbacks
+from flodl.decide.intervals import Intervals
 from flodl.decide.ledger import Ledger
 from flodl.decide.membership import Membership
 from flodl.decide.messages import Alert, Command, End, RankReady, StopRequested
 from flodl.decide.pace import Pace
 from flodl.decide.roster import Place
 from flodl.decide.rounds import Order
+from flodl.decide.stopping import Stopping
 from flodl.decide.tally import Outcome, Tally
 from flodl.spec.job import JobSpec
 
@@ -35,6 +37,8 @@ class State(msgspec.Struct, kw_only=True):
     ledger: Ledger
     tally: Tally
     callbacks: Callbacks
+    stopping: Stopping
+    intervals: Intervals
     activity: Activity = "gathering"
     generation: int = 0
     readies: dict[int, RankReady] = {}
@@ -63,6 +67,8 @@ class Mind:
             ledger=Ledger(epoch_samples=0, num_epochs=job.trainer.num_epochs),
             tally=Tally(),
             callbacks=Callbacks(),
+            stopping=Stopping(),
+            intervals=Intervals(),
         )
 
     @property

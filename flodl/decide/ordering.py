@@ -38,10 +38,7 @@ def next_order(mind: Mind, at: float) -> list[Command]:
         epochs=dealt.epochs,
         overshoot=dealt.overshoot,
     )
-    callbacks: tuple[CallbackName, ...] = ()
-    if state.callbacks.eval_due is not None:
-        callbacks = ("eval",)
-        state.callbacks.begin_eval(callback_rank)
+    callbacks = _due_callbacks(mind, callback_rank, at)
     what = _what(dealt, callback_rank)
     return [
         RunWindow(
@@ -52,11 +49,22 @@ def next_order(mind: Mind, at: float) -> list[Command]:
             alone=alone,
             max_overshoot=dealt.overshoot[rank],
             callbacks=callbacks if rank == callback_rank else (),
+            midway=bool(callbacks) and rank == callback_rank and state.callbacks.midway,
             epoch=dealt.epochs[rank],
             reason=f"{what}: {dealt.batches[rank]} batches ({why})",
         )
         for rank in mind.alive
     ]
+
+
+def _due_callbacks(mind: Mind, callback_rank: int, at: float) -> tuple[CallbackName, ...]:
+    """What the callback rank does before its window."""
+    callbacks = mind.state.callbacks
+    if callbacks.eval_due is None:
+        return ()
+    callbacks.begin_eval(callback_rank)
+    callbacks.evaluated_at = at
+    return ("eval",)
 
 
 def _request(mind: Mind, callback_rank: int) -> tuple[Request, str]:

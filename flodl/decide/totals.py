@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["EpochMetrics", "RankEpoch", "RankTotals", "Reduction", "RunTotals", "Scalar"]
+__all__ = ["EpochMetrics", "IntervalMetrics", "RankEpoch", "RankTotals", "Reduction", "RunTotals", "Scalar"]
 
 Reduction = Literal["mean", "sum", "max", "min", "last"]
 
@@ -78,6 +78,27 @@ class EpochMetrics(_Figures, frozen=True, kw_only=True):
     divergence: float
     learning_rate: float
     ranks: tuple[RankEpoch, ...]
+
+
+class IntervalMetrics(_Figures, frozen=True, kw_only=True):
+    """A part of an epoch. interval: 1.. of intervals. samples: of the epoch so far, as are the scalars and rounds.
+
+    loss (weighted by samples), wall_seconds, samples_per_second: since the last part's end.
+    """
+
+    epoch: int
+    interval: int
+    intervals: int
+    samples: int
+    loss: float
+    wall_seconds: float
+    samples_per_second: float
+    scalars: dict[str, float]
+    rounds: int
+    anchor: int
+    phase: str
+    divergence: float
+    learning_rate: float
 
 
 class RankTotals(_Figures, frozen=True, kw_only=True):

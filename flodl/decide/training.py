@@ -12,8 +12,9 @@ from flodl.decide.messages import Average, AveragingDone, Command, Cut, StopRequ
 from flodl.decide.mind import Mind, alert
 from flodl.decide.rounds import Order
 from flodl.decide.shares import mass
+from flodl.decide.stopping import announced, judge_figures, overdue
 
-__all__ = ["average", "cut", "on_averaging_done", "on_stop", "on_window_done"]
+__all__ = ["average", "cut", "on_averaging_done", "on_stop", "on_time", "on_window_done"]
 
 
 def on_window_done(mind: Mind, event: WindowDone) -> list[Command]:
@@ -25,9 +26,12 @@ def on_window_done(mind: Mind, event: WindowDone) -> list[Command]:
         return []  # of an older round, twice, or from a rank that was declared dead
     if order.alone and event.generation != state.generation:
         return []  # a grant ends with its generation
+    had_stop = state.stop is not None
     told = _take_report(mind, order, event)
-    if state.activity == "recovering" or order.missing_reports(mind.alive):
+    if state.activity == "recovering":
         return told
+    if order.missing_reports(mind.alive):
+        return told if had_stop else [*told, *cut(mind, order)]
     return [*told, *_after_reports(mind, event.at)]
 
 
@@ -48,6 +52,8 @@ def _take_report(mind: Mind, order: Order, event: WindowDone) -> list[Command]:
         problem = state.callbacks.take(result)
         if problem:
             told.append(alert(f"{mind.name(event.rank)}: {problem}", "training goes on", event.rank))
+        elif result.name == "eval":
+            told += judge_figures(mind, result.values, event.at)
     return told
 
 
@@ -105,6 +111,18 @@ def on_stop(mind: Mind, event: StopRequested) -> list[Command]:
         return end_before_start(mind, event)
     state.stop = event
     return cut(mind, order) if state.activity == "training" and order is not None else []
+
+
+def on_time(mind: Mind, at: float) -> list[Command]:
+    """What the time that an event tells makes due: the end of a run whose time is up."""
+    state = mind.state
+    if state.stopping.due is None or state.stop is not None:
+        return []
+    reason = overdue(mind, at)
+    if not reason:
+        return []
+    ending = on_stop(mind, StopRequested(at=at, reason=reason, status="stopped"))
+    return [announced(reason), *ending] if state.activity != "over" else ending
 
 
 def cut(mind: Mind, order: Order) -> list[Command]:

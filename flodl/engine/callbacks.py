@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import torch
 
 from flodl.decide.messages import CallbackName, CallbackResult
 from flodl.engine.averaging.rule import Rule
 from flodl.engine.build import Built
-from flodl.engine.evaluate import evaluate
+from flodl.engine.evaluate import evaluate, figures
 from flodl.engine.orders import Link
+from flodl.engine.tally import finite
 from flodl.engine.weights import to_bytes
+from flodl.spec.job import EvalConfig
 
 __all__ = ["WEIGHTS_FILE", "Callbacks"]
 
@@ -21,14 +24,20 @@ WEIGHTS_FILE = "weights.safetensors"
 class Callbacks:
     """Runs callbacks by name. A failure is reported in words and never ends training."""
 
-    def __init__(self, link: Link, rule: Rule, built: Built, device: torch.device) -> None:
+    def __init__(
+        self, link: Link, rule: Rule, built: Built, device: torch.device, config: EvalConfig | None = None
+    ) -> None:
         self._link = link
         self._rule = rule
         self._built = built
         self._device = device
+        self._config = config or EvalConfig()
 
-    def run(self, name: CallbackName, epoch: int) -> CallbackResult:
-        """Do it while the model holds the consensus. epoch: the last one that is wholly in it."""
+    def run(self, name: CallbackName, epoch: int, samples_done: int = 0) -> CallbackResult:
+        """Do it while the model holds the consensus.
+
+        epoch, samples_done: of the result; samples of the whole run where it is taken within that epoch, else 0.
+        """
         began = time.perf_counter()
         values: dict[str, float] = {}
         error = ""
@@ -38,11 +47,36 @@ class Callbacks:
         except Exception as trouble:  # noqa: BLE001  whatever the user's metrics or a full disk raise
             error = f"{type(trouble).__name__}: {trouble}"
         seconds = time.perf_counter() - began
-        return CallbackResult(name=name, ok=not error, values=values, error=error, seconds=seconds, epoch=epoch)
+        return CallbackResult(
+            name=name,
+            ok=not error,
+            values=values,
+            error=error,
+            seconds=seconds,
+            epoch=epoch,
+            samples_done=samples_done,
+        )
+
+    def try_batch(self) -> CallbackResult:
+        """Evaluate one batch as the model is: which figures there are, or why it fails. (0 for what is not finite: an
+        untrained model may well overflow.)"""
+        built = self._built
+        where = {"device": self._device, "batch_size": built.batch_size, "limit": built.batch_size}
+        try:
+            told = figures(built.model, built.step, self._judged, **where)
+        except Exception as trouble:  # noqa: BLE001  whatever the user's metrics raise
+            return CallbackResult(name="eval", ok=False, error=f"{type(trouble).__name__}: {trouble}")
+        return CallbackResult(name="eval", ok=True, values={name: finite(value) for name, value in told.items()})
+
+    @property
+    def _judged(self) -> Any:
+        """The part of the data set that is evaluated."""
+        return self._built.train if self._config.split == "train" else self._built.eval
 
     def _evaluate(self) -> dict[str, float]:
         built = self._built
-        return evaluate(built.model, built.step, built.eval, device=self._device, batch_size=built.batch_size)
+        where = {"device": self._device, "batch_size": built.batch_size, "keep": self._config.metrics}
+        return evaluate(built.model, built.step, self._judged, **where)
 
     def _save(self) -> dict[str, float]:
         data = to_bytes(self._built.model.state_dict())

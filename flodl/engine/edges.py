@@ -14,11 +14,13 @@ from flodl.decide.messages import (
     Average,
     AveragingDone,
     CallbackName,
+    CallbackResult,
     Finish,
     FormGroup,
     Goodbye,
     GroupFormed,
     Round,
+    RunWindow,
 )
 from flodl.decide.shares import shares
 from flodl.engine.averaging.rule import Outcome, RoundOrder
@@ -168,12 +170,15 @@ class Edges:
         patience = None if rounds.generation else 0.0  # before the first group there is nobody else to blame
         joined = self.orders.wait(rounds.form(order), patience_seconds=patience)
         digest = rounds.settle(order, joined)
+        trial = self.try_evaluation() if order.trial == rounds.rank else None
         if order.source is not None and not order.accept_round:
             self.is_open, self.ran, self.ahead = False, 0, 0
             self.tally.clear()
         held = rounds.last_round
         self.link.send(
-            GroupFormed(at=0.0, rank=rounds.rank, generation=order.generation, last_round=held, digest=digest)
+            GroupFormed(
+                at=0.0, rank=rounds.rank, generation=order.generation, last_round=held, digest=digest, trial=trial
+            )
         )
 
     def say_averaged(self, outcome: Outcome, exposed_ms: float) -> None:
@@ -199,12 +204,22 @@ class Edges:
         self.tally.clear()
         self.ran = 0
 
-    def call_back(self, names: tuple[CallbackName, ...], epoch: int) -> None:
+    def try_evaluation(self) -> CallbackResult:
+        """One batch, before anything is trained; counted nowhere."""
+        self.link.activity = "callback"
+        return self.parts.callbacks.try_batch()
+
+    def call_back_first(self, order: RunWindow) -> None:
+        """What a window asks for before it begins, on the consensus of the round before it."""
+        within = (order.epoch, order.rounds[0].samples_before)
+        self.call_back(order.callbacks, *(within if order.midway else (order.epoch - 1, 0)))
+
+    def call_back(self, names: tuple[CallbackName, ...], epoch: int, samples_done: int = 0) -> None:
         """Run callbacks; their time is no part of any reading."""
         for name in names:
             self.link.activity = "callback"
             with self.tally.timing("callback"):
-                self.tally.callbacks.append(self.parts.callbacks.run(name, epoch))
+                self.tally.callbacks.append(self.parts.callbacks.run(name, epoch, samples_done))
 
     def finish(self, order: Finish) -> None:
         """The last callbacks, then goodbye."""

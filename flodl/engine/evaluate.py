@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,18 +13,40 @@ from torch import Tensor, nn
 from flodl.engine.reading import batch_of, num_samples
 from flodl.errors import FlodlError
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "figures"]
 
 
-def evaluate(model: nn.Module, step: Any, dataset: Any, *, device: torch.device, batch_size: int) -> dict[str, float]:
-    """Means over the samples of `dataset`: step.metrics where the step has it, else only the loss.
+def evaluate(
+    model: nn.Module,
+    step: Any,
+    dataset: Any,
+    *,
+    device: torch.device,
+    batch_size: int,
+    keep: Container[str] | None = None,
+) -> dict[str, float]:
+    """What `figures` tells of the whole data set; of these the ones named in `keep` (None: all).
+
+    Raises FlodlError where one of them is not finite (a report holds no NaN).
+    """
+    told = figures(model, step, dataset, device=device, batch_size=batch_size)
+    kept = {name: value for name, value in told.items() if keep is None or name in keep}
+    broken = [f"{name}={value}" for name, value in kept.items() if not math.isfinite(value)]
+    if broken:
+        raise FlodlError(f"evaluation gave {', '.join(broken)} over {num_samples(dataset)} samples")
+    return kept
+
+
+def figures(
+    model: nn.Module, step: Any, dataset: Any, *, device: torch.device, batch_size: int, limit: int | None = None
+) -> dict[str, float]:
+    """Means over the samples of `dataset` (the first `limit`): step.metrics where the step has it, else only the loss.
 
     The model is in eval mode meanwhile; each of its modules is put back as it was. None for a data set gives {}.
-    Raises FlodlError where a mean is not finite (a report holds no NaN).
     """
     if dataset is None:
         return {}
-    total = num_samples(dataset)
+    total = num_samples(dataset) if limit is None else min(limit, num_samples(dataset))
     sums: dict[str, Tensor] = {}
     with _judging(model), torch.no_grad():
         for start in range(0, total, batch_size):
@@ -32,11 +54,7 @@ def evaluate(model: nn.Module, step: Any, dataset: Any, *, device: torch.device,
             for name, mean in _measure(model, step, batch_of(dataset, indices, device)).items():
                 weighted = torch.as_tensor(mean, dtype=torch.float64, device="cpu") * len(indices)
                 sums[name] = sums.get(name, torch.zeros((), dtype=torch.float64)) + weighted
-    means = {name: float(value) / total for name, value in sums.items()}
-    broken = [f"{name}={value}" for name, value in means.items() if not math.isfinite(value)]
-    if broken:
-        raise FlodlError(f"evaluation gave {', '.join(broken)} over {total} samples")
-    return means
+    return {name: float(value) / total for name, value in sums.items()}
 
 
 def _measure(model: nn.Module, step: Any, batch: Any) -> Mapping[str, Tensor]:

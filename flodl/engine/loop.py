@@ -53,7 +53,7 @@ class Loop(Edges):
     def open_window(self, order: RunWindow) -> None:
         """A window until the next planned point; in cpu_async some of its batches may have been run."""
         self.finish_averaging()
-        self.call_back(order.callbacks, order.epoch - 1)
+        self.call_back_first(order)
         self.round, self.planned, self.ahead = order.rounds[0], order.rounds[0].batches, order.max_overshoot
         self.parts.feed.restate(order.ranges, skip=self.ran)
         self.is_open, self.is_past = True, False
@@ -87,7 +87,7 @@ class Loop(Edges):
 
     def run_grant(self, order: RunWindow) -> None:
         """Several rounds that the ranks run by themselves; one report."""
-        self.call_back(order.callbacks, order.epoch - 1)
+        self.call_back_first(order)
         self.parts.rounds.rule.discard()
         self.parts.feed.restate(order.ranges)
         for self.round in order.rounds:

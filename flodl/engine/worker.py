@@ -9,7 +9,6 @@ import contextlib
 import os
 import platform
 import sys
-import traceback
 from collections.abc import Mapping
 from typing import Any, Literal, NoReturn
 
@@ -27,6 +26,7 @@ from flodl.engine.build import Built, Surroundings, build
 from flodl.engine.callbacks import Callbacks
 from flodl.engine.data import Feed
 from flodl.engine.edges import Parts
+from flodl.engine.failure import trace_of, words_of
 from flodl.engine.groups import GroupAverager, gloo_group, nccl_group
 from flodl.engine.link import RankLink
 from flodl.engine.loop import Loop
@@ -43,7 +43,6 @@ __all__ = ["main", "make_loop", "positions_per_epoch", "serve"]
 
 DEAD_SECONDS = 30.0
 GRANT_SECONDS = 600.0  # a grant's rounds also wait for the slowest rank's steps and callbacks
-TRACE_LINES = 20
 BESIDE_TRAINING = 10  # niceness
 
 FailureKind = Literal["config", "not_ready", "step"]
@@ -69,12 +68,12 @@ def serve(payload: RankPayload, link: Link) -> bool:
         link.send(_ready(payload, built))
         loop = make_loop(payload, built, link)
         loop.run()
-    except Exception as error:  # noqa: BLE001  the user's code may raise anything
-        traceback.print_exc()
+    except BaseException as error:  # noqa: BLE001  the user's code may raise anything, and call sys.exit
+        trace = trace_of(error)
+        sys.stderr.write(f"{trace}\n")
         kind = _kind(error, has_trained=loop is not None and loop.tally.reports + loop.tally.batches > 0)
-        trace = "\n".join(traceback.format_exc().splitlines()[-TRACE_LINES:])
         with contextlib.suppress(FlodlError):
-            link.send(RankFailed(at=0.0, rank=payload.rank, kind=kind, message=_words(error), trace=trace))
+            link.send(RankFailed(at=0.0, rank=payload.rank, kind=kind, message=words_of(error), trace=trace))
         return False
     return True
 
@@ -123,7 +122,7 @@ def make_loop(payload: RankPayload, built: Built, link: Link) -> Loop:
         rate=LearningRate(built.optimizer, built.schedule, positions * job.trainer.num_epochs),
         pace=Pace(device, payload.speed),
         rounds=rounds,
-        callbacks=Callbacks(link, rule, built, device),
+        callbacks=Callbacks(link, rule, built, device, job.eval),
     )
     built.model.train()
     return Loop(parts, link, Orders(link, patience_seconds=DEAD_SECONDS * scale))
@@ -182,11 +181,7 @@ def _ready(payload: RankPayload, built: Built) -> RankReady:
     )
 
 
-def _kind(error: Exception, *, has_trained: bool) -> FailureKind:
+def _kind(error: BaseException, *, has_trained: bool) -> FailureKind:
     if isinstance(error, ConfigError):
         return "config"
     return "step" if has_trained or not isinstance(error, FlodlError | OSError | ImportError) else "not_ready"
-
-
-def _words(error: Exception) -> str:
-    return str(error) if isinstance(error, FlodlError) else f"{type(error).__name__}: {error}"

@@ -21,6 +21,7 @@ from flodl.decide.messages import (
     Average,
     Command,
     Cut,
+    EndBy,
     Event,
     Finish,
     FormGroup,
@@ -29,6 +30,7 @@ from flodl.decide.messages import (
     RankReady,
     RunWindow,
     StopRequested,
+    TimeReached,
 )
 from flodl.decide.roster import Place
 from flodl.engine.receiving import UploadSink
@@ -101,19 +103,22 @@ class LiveWorld:
 
     # ---------------------------------------------------------------------------------------------- World's port
 
-    def next_event(self, timeout_seconds: float) -> Event | None:
-        """The next event, stamped; None when none came in time.
+    def next_event(self, timeout_seconds: float, deadline: float | None = None) -> Event | None:
+        """The next event, stamped; None when none came in time, `TimeReached` when none came before the deadline.
 
         Raises NotReady where the start failed, Interrupted after `hurry`.
         """
         limit = timeout_seconds
         if self._ready_by is not None:
             limit = min(limit, max(0.0, self._ready_by - time.monotonic()))
+        if deadline is not None:
+            limit = min(limit, max(0.0, deadline - time.monotonic()))
         try:
             news = self._news.get(timeout=limit)
         except queue.Empty:
             self._check_ready()
-            return None
+            now = time.monotonic()
+            return TimeReached(at=now) if deadline is not None and now >= deadline else None
         if isinstance(news, FlodlError):
             raise news
         if isinstance(news, RankReady):
@@ -124,7 +129,7 @@ class LiveWorld:
             self._left.add(news.rank)
         elif isinstance(news, RankDied):
             if news.rank in self._left:  # a goodbye came first, or this death was told already
-                return self.next_event(0.0)
+                return self.next_event(0.0, deadline)
             self._left.add(news.rank)
         return msgspec.structs.replace(news, at=time.monotonic())
 
@@ -153,6 +158,10 @@ class LiveWorld:
     def request_stop(self, reason: str) -> None:
         """Ask for an orderly end. Safe in a signal handler and in any thread."""
         self._news.put(StopRequested(at=0.0, reason=reason))
+
+    def end_by(self, seconds_left: float, rule: str) -> None:
+        """Tell that the run has to be over in so many seconds from now."""
+        self._news.put(EndBy(at=0.0, seconds_left=seconds_left, rule=rule))
 
     def hurry(self, reason: str) -> None:
         """End now: the next `next_event` raises Interrupted, and `close` gives no grace. Safe in a signal handler."""

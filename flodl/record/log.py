@@ -12,6 +12,7 @@ from flodl.decide.messages import (
     Command,
     Cut,
     End,
+    EndBy,
     EpochEnded,
     Event,
     Finish,
@@ -87,6 +88,8 @@ def _event(event: Event) -> str:
             return f"rank {event.rank} failed ({event.kind}): {event.message}" + (
                 f"\n{event.trace}" if event.trace else ""
             )
+        case EndBy():
+            return f"{event.rule}: the run has to be over in {event.seconds_left:.0f} s"
         case StopRequested():
             return f"stop requested: {event.reason}"
         case _:

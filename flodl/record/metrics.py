@@ -1,7 +1,8 @@
 """metrics, one JSON line each: an epoch's figures when its last sample is done, an evaluation when it is known.
 
 An epoch is often evaluated while the next one trains, so its evaluation is a line of its own:
-``{"epoch": 3, "eval": {"accuracy": 0.97}}``. `read_metrics` puts the two together again.
+``{"epoch": 3, "eval": {"accuracy": 0.97}}``. `read_metrics` puts the two together again. Parts of an epoch (the line
+has "interval") and evaluations within one (the line has "samples_done") come before their epoch's own line.
 """
 
 from __future__ import annotations
@@ -11,18 +12,19 @@ from pathlib import Path
 
 import msgspec
 
-from flodl.decide.messages import CallbackResult, Command, EpochEnded, Event, Goodbye, WindowDone
-from flodl.decide.totals import EpochMetrics
+from flodl.decide.messages import CallbackResult, Command, EpochEnded, Event, Goodbye, IntervalEnded, WindowDone
+from flodl.decide.totals import EpochMetrics, IntervalMetrics
 from flodl.errors import FlodlError
 from flodl.record.files import LineFile, whole_lines
 
-__all__ = ["LateEval", "MetricsFile", "read_metrics"]
+__all__ = ["LateEval", "MetricsFile", "read_intervals", "read_metrics"]
 
 
-class LateEval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An evaluation that became known after its epoch's line was written."""
+class LateEval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An evaluation: after its epoch's line was written, or within it, when `samples_done` of the run were averaged."""
 
     epoch: int
+    samples_done: int | None = None
     eval: dict[str, float]
 
 
@@ -41,6 +43,8 @@ class MetricsFile:
         for command in commands:
             if isinstance(command, EpochEnded):
                 self.append(command.metrics)
+            elif isinstance(command, IntervalEnded):
+                self._lines.append(self._encode(command.metrics))
         if isinstance(event, WindowDone | Goodbye):
             for result in event.callbacks:
                 self._append_result(result)
@@ -63,7 +67,12 @@ class MetricsFile:
         self._lines.close()
 
     def _append_result(self, result: CallbackResult) -> None:
-        if result.name == "eval" and result.ok and result.values:
+        if result.name != "eval" or not result.ok or not result.values:
+            return
+        if result.samples_done:
+            within = LateEval(epoch=result.epoch, samples_done=result.samples_done, eval=dict(result.values))
+            self._lines.append(self._encode(within))
+        else:
             self.append_eval(self._newest if result.epoch < 0 else result.epoch, result.values)
 
 
@@ -74,6 +83,8 @@ def read_metrics(path: Path) -> list[EpochMetrics]:
     for number, line in enumerate(whole_lines(path), start=1):
         try:
             entry = msgspec.json.decode(line, type=dict[str, object])
+            if "interval" in entry or "samples_done" in entry:
+                continue
             if "samples" in entry:
                 metrics = msgspec.json.decode(line, type=EpochMetrics)
                 epochs[metrics.epoch] = metrics
@@ -86,3 +97,15 @@ def read_metrics(path: Path) -> list[EpochMetrics]:
         msgspec.structs.replace(metrics, eval={**metrics.eval, **late.get(epoch, {})})
         for epoch, metrics in sorted(epochs.items())
     ]
+
+
+def read_intervals(path: Path) -> list[IntervalMetrics]:
+    """The parts of epochs that a metrics file tells of (trainer.reports_per_epoch), in order."""
+    found: list[IntervalMetrics] = []
+    for number, line in enumerate(whole_lines(path), start=1):
+        try:
+            if "interval" in msgspec.json.decode(line, type=dict[str, object]):
+                found.append(msgspec.json.decode(line, type=IntervalMetrics))
+        except msgspec.MsgspecError as error:
+            raise FlodlError(f"{path}:{number}: {error}") from error
+    return found

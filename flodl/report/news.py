@@ -15,12 +15,13 @@ from flodl.decide.messages import (
     Event,
     FormGroup,
     Goodbye,
+    IntervalEnded,
     RankDied,
     RankFailed,
     StopRequested,
     WindowDone,
 )
-from flodl.decide.totals import EpochMetrics
+from flodl.decide.totals import EpochMetrics, IntervalMetrics
 from flodl.decide.view import View
 
 __all__ = ["News", "epoch_line", "news", "shares_line"]
@@ -81,6 +82,7 @@ def _of_event(event: Event) -> Iterator[News]:
                     yield News(kind="warning", text=f"rank {event.rank}: {result.name} failed: {result.error}")
                 elif result.values and result.name == "eval":
                     where = f"epoch {result.epoch + 1}" if result.epoch >= 0 else "at the end"
+                    where += f" at {result.samples_done:,} samples" if result.samples_done else ""
                     yield News(kind="said", text=f"{where}: " + "  ".join(_values(result.values)))
         case _:
             pass
@@ -90,6 +92,8 @@ def _of_command(command: Command, view: View) -> Iterator[News]:
     match command:
         case EpochEnded():
             yield News(kind="said", text=epoch_line(command.metrics, view.num_epochs))
+        case IntervalEnded():
+            yield News(kind="quiet", text=_interval_line(command.metrics, view.num_epochs))
         case Alert():
             yield News(kind="warning", text=command.text)
         case FormGroup() if command.generation > 1:
@@ -99,6 +103,12 @@ def _of_command(command: Command, view: View) -> Iterator[News]:
             yield News(kind="quiet", text=command.reason)
         case _:
             pass
+
+
+def _interval_line(metrics: IntervalMetrics, num_epochs: int) -> str:
+    """A part of an epoch."""
+    part = f"epoch {metrics.epoch + 1}/{num_epochs}, {metrics.interval / metrics.intervals:.0%} of it"
+    return f"{part}  loss {metrics.loss:.4f}  {metrics.samples_per_second:,.0f} samples/s"
 
 
 def _values(values: Mapping[str, float]) -> list[str]:

@@ -26,7 +26,8 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     """Durations, milliseconds. ms_per_batch: one per rank. jitter: every duration is scaled by 1 +- jitter.
 
     blend_ms: what adopting a result costs the training thread in cpu_async. first_batch_ms: added to a rank's very
-    first batch (set-up). changes: speeds that move. divergence: what every averaging reports.
+    first batch (set-up). changes: speeds that move. divergence: what every averaging reports. accuracy: what
+    evaluations tell, one after the other; the last one again and again.
     """
 
     ms_per_batch: tuple[float, ...]
@@ -39,6 +40,7 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     first_batch_ms: float = 0.0
     jitter: float = 0.0
     divergence: float = 0.01
+    accuracy: tuple[float, ...] = (0.9,)
     num_samples: int = 50_000
     seed: int = 0
     changes: tuple[SpeedChange, ...] = ()

@@ -28,11 +28,21 @@ class Simulated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def simulate(
-    job: JobSpec, roster: Sequence[Place], costs: Costs | None = None, faults: Sequence[Fault] = ()
+    job: JobSpec,
+    roster: Sequence[Place],
+    costs: Costs | None = None,
+    faults: Sequence[Fault] = (),
+    *,
+    end_by: tuple[float, str] | None = None,
 ) -> Simulated:
-    """Run `job` on `roster` in virtual time. costs: of the job's ``sim`` block unless given."""
+    """Run `job` on `roster` in virtual time. costs: of the job's ``sim`` block unless given.
+
+    end_by: seconds from the start by which the run has to be over, and the rule that says so.
+    """
     journal: list[tuple[Event, tuple[Command, ...]]] = []
     world = VirtualWorld(job, roster, costs or costs_of(job, roster), faults)
+    if end_by is not None:
+        world.end_by(*end_by)
     end = drive.run(Coordinator(job, roster), world, [lambda event, commands: journal.append((event, commands))])
     world.close()
     return Simulated(

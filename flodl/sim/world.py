@@ -12,7 +12,17 @@ from random import Random
 
 import msgspec
 
-from flodl.decide.messages import CallbackName, CallbackResult, Command, Event, RankDied, RankReady, StopRequested
+from flodl.decide.messages import (
+    CallbackName,
+    CallbackResult,
+    Command,
+    EndBy,
+    Event,
+    RankDied,
+    RankReady,
+    StopRequested,
+    TimeReached,
+)
 from flodl.decide.roster import Place
 from flodl.errors import RunFailed
 from flodl.sim.collective import Contribution, Meetings
@@ -34,7 +44,7 @@ class VirtualWorld:
         self._random = Random(costs.seed)
         self._meetings = Meetings(self._random)
         self._heap: list[tuple[float, int, Callable[[], Event | None]]] = []
-        self._num_pushed = 0
+        self._num_pushed = self._num_evals = 0
         self._arrives: dict[tuple[int, str], float] = {}
         self._frozen_until: dict[int, float] = {}
         self._ordered: dict[str, int] = {}
@@ -51,9 +61,15 @@ class VirtualWorld:
 
     # ------------------------------------------------------------------------------------------------- World
 
-    def next_event(self, timeout_seconds: float) -> Event | None:
-        """The next event. Raises RunFailed when nothing is left to happen: that run would wait for ever."""
+    def next_event(self, timeout_seconds: float, deadline: float | None = None) -> Event | None:
+        """The next event, `TimeReached` where none comes before the deadline.
+
+        Raises RunFailed when nothing is left to happen: that run would wait for ever.
+        """
         while self._heap:
+            if deadline is not None and self._heap[0][0] > deadline:
+                self.now = max(self.now, deadline)
+                return TimeReached(at=self.now)
             at, _, happen = heapq.heappop(self._heap)
             self.now = max(self.now, at)
             event = happen()
@@ -70,6 +86,10 @@ class VirtualWorld:
         for fault in self._faults:
             if fault.on == name and fault.nth == self._ordered[name]:
                 self._push(self.now + fault.after_ms / 1000.0, lambda fault=fault: self._strike(fault))
+
+    def end_by(self, seconds_left: float, rule: str) -> None:
+        """Tell that the run has to be over in so many seconds from now."""
+        self._push(self.now, lambda: EndBy(at=0.0, seconds_left=seconds_left, rule=rule))
 
     def close(self) -> None:
         """Nothing of this world is real."""
@@ -107,7 +127,10 @@ class VirtualWorld:
         seconds = (self._costs.eval_ms if name == "eval" else self._costs.save_ms) / 1000.0
         if (rank, name) in self._fail_callbacks:
             return CallbackResult(name=name, ok=False, error="a planned fault", seconds=seconds)
-        values = {"accuracy": 0.9} if name == "eval" else {}
+        values: dict[str, float] = {}
+        if name == "eval":
+            values = {"accuracy": self._costs.accuracy[min(self._num_evals, len(self._costs.accuracy) - 1)]}
+            self._num_evals += 1
         return CallbackResult(name=name, ok=True, values=values, seconds=seconds)
 
     def is_poisoned(self, rank: int) -> bool:

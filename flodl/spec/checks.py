@@ -12,6 +12,7 @@ from flodl.spec.elche import ElCheConfig
 from flodl.spec.job import JobSpec
 from flodl.spec.loader import LoaderConfig
 from flodl.spec.reader import shown
+from flodl.spec.stop import TRAIN, EarlyConfig, StopConfig, TargetConfig
 
 __all__ = ["contradictions", "ineffective"]
 
@@ -19,6 +20,7 @@ __all__ = ["contradictions", "ineffective"]
 def contradictions(job: JobSpec) -> Iterator[Problem]:
     """Errors between the parts of a job."""
     yield from _nccl_without_gpus(job)
+    yield from _blind_rules(job)
 
 
 def ineffective(job: JobSpec) -> tuple[Problem, ...]:
@@ -31,6 +33,8 @@ def ineffective(job: JobSpec) -> tuple[Problem, ...]:
     ]
     found.extend(_shadowed(job))
     found.extend(_unused_loading(job.loader))
+    found.extend(_unused_stopping(job.stop))
+    found.extend(_unused_evaluation(job))
     return tuple(found)
 
 
@@ -77,6 +81,34 @@ def _unused_loading(loader: LoaderConfig) -> Iterator[Problem]:
     for knob in knobs:
         if getattr(loader, knob) != getattr(LoaderConfig(), knob):
             yield Problem(key=f"loader.{knob}", value=shown(getattr(loader, knob)), constraint=f"is ignored: {reason}")
+
+
+def _unused_stopping(stop: StopConfig) -> Iterator[Problem]:
+    for name, found, bare in (("target", stop.target, TargetConfig()), ("early", stop.early, EarlyConfig())):
+        for knob in found.__struct_fields__:
+            if found.metric is None and getattr(found, knob) != getattr(bare, knob):
+                yield Problem(key=f"stop.{name}.{knob}", value=shown(getattr(found, knob)),
+                              constraint=f"is ignored: stop.{name}.metric is null")  # fmt: skip
+
+
+def _unused_evaluation(job: JobSpec) -> Iterator[Problem]:
+    for knob, bare in (("split", "eval"), ("metrics", None)):
+        if not job.eval.is_wanted and getattr(job.eval, knob) != bare:
+            yield Problem(key=f"eval.{knob}", value=shown(getattr(job.eval, knob)),
+                          constraint="is ignored: eval says that nothing is evaluated")  # fmt: skip
+
+
+def _blind_rules(job: JobSpec) -> Iterator[Problem]:
+    """A rule that waits for a figure which never comes."""
+    for key, metric in job.stop.metrics.items():
+        if metric.startswith(TRAIN):
+            continue
+        if not job.eval.is_repeated:
+            yield Problem(key=key, value=metric, constraint="is judged on evaluations, and there are none on the way",
+                          remedy=f"set eval.every_epochs or eval.every_minutes, or follow {TRAIN}loss")  # fmt: skip
+        elif job.eval.metrics is not None and metric not in job.eval.metrics:
+            yield Problem(key=key, value=metric, constraint=f"is not among eval.metrics={shown(job.eval.metrics)}",
+                          remedy="add it there")  # fmt: skip
 
 
 def _nccl_without_gpus(job: JobSpec) -> Iterator[Problem]:

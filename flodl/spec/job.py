@@ -11,6 +11,7 @@ from flodl.spec.component import Component
 from flodl.spec.elche import ElCheConfig
 from flodl.spec.guard import GuardConfig, TrendGuardConfig
 from flodl.spec.loader import LoaderConfig
+from flodl.spec.stop import MetricName, StopConfig
 from flodl.spec.value import NonNegativeInt, Positive, PositiveInt, Value
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "MetaConfig",
     "OuterConfig",
     "SimConfig",
+    "StopConfig",
     "TrainerConfig",
 ]
 
@@ -66,13 +68,30 @@ class TrainerConfig(Value, frozen=True, kw_only=True):
     max_grad_norm: Positive | None = None
     limit_batches: PositiveInt | None = None  # per epoch, all ranks together
     max_nonfinite_rounds: PositiveInt = 3
+    reports_per_epoch: PositiveInt = 1  # lines of figures; all but the last tell of a part of the epoch
 
 
 class EvalConfig(Value, frozen=True, kw_only=True):
-    """When the consensus is evaluated. every_epochs null: only at the end."""
+    """When the consensus is evaluated, on which split, and which figures are kept.
+
+    every_minutes: of the clock since the last evaluation began, at the next averaging. metrics null: all.
+    """
 
     every_epochs: PositiveInt | None = 1
+    every_minutes: Positive | None = None
     at_end: bool = True
+    split: Literal["eval", "train"] = "eval"
+    metrics: tuple[MetricName, ...] | None = None
+
+    @property
+    def is_repeated(self) -> bool:
+        """True where evaluations happen while the run goes on."""
+        return self.every_epochs is not None or self.every_minutes is not None
+
+    @property
+    def is_wanted(self) -> bool:
+        """True where anything is ever evaluated."""
+        return self.is_repeated or self.at_end
 
 
 class CheckpointConfig(Value, frozen=True, kw_only=True):
@@ -118,6 +137,7 @@ class JobSpec(Value, frozen=True, kw_only=True):
     loader: LoaderConfig = LoaderConfig()
     trainer: TrainerConfig = TrainerConfig()
     eval: EvalConfig = EvalConfig()
+    stop: StopConfig = StopConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     callbacks: CallbacksConfig = CallbacksConfig()
     sim: SimConfig = SimConfig()

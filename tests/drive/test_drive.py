@@ -15,7 +15,7 @@ class Script:
         self.events = list(events)
         self.done: list[Command] = []
 
-    def next_event(self, timeout_seconds: float) -> Event | None:
+    def next_event(self, timeout_seconds: float, deadline: float | None = None) -> Event | None:
         return self.events.pop(0)
 
     def execute(self, command: Command) -> None:

@@ -14,6 +14,7 @@ from flodl.decide.messages import (
     Event,
     Finish,
     FormGroup,
+    IntervalEnded,
     Range,
     RunWindow,
 )
@@ -58,6 +59,8 @@ def _order(command: Command) -> str:
             return f"{_ranks(command.to)} finish {'+'.join(command.callbacks)}".rstrip()
         case EpochEnded(metrics=metrics):
             return f"epoch {metrics.epoch} ended: {metrics.samples} samples in {metrics.rounds} rounds"
+        case IntervalEnded(metrics=metrics):
+            return f"part {metrics.interval} of {metrics.intervals} of epoch {metrics.epoch} ended: {metrics.samples}"
         case Cut():
             return f"cut {_ranks(command.to)}"
         case Alert():
