@@ -24,6 +24,7 @@ __all__ = ["LiveTerminal", "PlainTerminal", "Terminal", "terminal", "terminal_co
 
 REFRESH_SECONDS = 0.1
 PLAIN_SECONDS = 30.0
+FOREIGN_CHARACTERS = 500  # of a rank's line; the whole of it is in its log
 PLAIN_WIDTH = 160
 STYLES = {"bad": "bold red", "warning": "yellow", "quiet": "dim", "said": ""}
 
@@ -56,8 +57,9 @@ class Terminal:
             self._print(line)
 
     def foreign(self, prefix: str, line: str) -> None:
-        """A rank's own line, cleaned by the record: shown behind its prefix."""
-        self._print(News(kind="said", text=f"{prefix} {line}"))
+        """A rank's own line, cleaned by the record: shown behind its prefix, cut where it would flood the screen."""
+        shown = line if len(line) <= FOREIGN_CHARACTERS else line[:FOREIGN_CHARACTERS] + " ..."
+        self._print(News(kind="said", text=f"{prefix} {shown}"))
 
     def say(self, text: str) -> None:
         """A line of the controller's own."""

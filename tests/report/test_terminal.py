@@ -111,6 +111,12 @@ def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
+def test_a_flood_in_one_line_is_cut() -> None:
+    out = io.StringIO()
+    PlainTerminal(changed(), console(out, watched=False)).foreign("[node-a:cpu r0]", "y" * 20_000)
+    assert out.getvalue() == "[node-a:cpu r0] " + "y" * 500 + " ...\n"
+
+
 def test_in_a_pipe_lines_are_whole_and_a_sign_of_life_comes_every_30_seconds() -> None:
     out, clock = io.StringIO(), Clock()
     with PlainTerminal(changed(), console(out, watched=False), clock) as plain:
