@@ -7,7 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
+from flodl.models.gpt_nano import GPT
 from tests.datasets.files import cifar_like, mnist_like
 from tests.e2e.command import command
 from tests.engine.live import ROOT
@@ -35,6 +38,16 @@ def test_a_recipe_trains_evaluates_and_leaves_its_weights(tmp_path: Path, recipe
         assert (run.result["status"], run.result["epochs_done"]) == ("done", 1)
         assert {"loss", "accuracy"} <= set(run.result["eval"])
         assert (tmp_path / "run" / "checkpoints" / "weights.safetensors").is_file()
+
+
+def test_tied_weights_load_in_plain_pytorch(tmp_path: Path) -> None:
+    with command(tmp_path, "experiment=text_gpt", *RECIPES["text_gpt"], *SHORT) as run:
+        assert run.end(120.0) == 0, run.output
+    weights = load_file(tmp_path / "run" / "checkpoints" / "weights.safetensors")
+    model = GPT(vocab_size=98, block_size=64, width=32, depth=1)
+    model.load_state_dict(weights)
+    assert model.head.weight is model.tokens.weight
+    assert torch.equal(weights["head.weight"], weights["tokens.weight"])
 
 
 def test_a_model_a_data_set_and_a_step_of_ones_own_learn(tmp_path: Path) -> None:
