@@ -28,16 +28,16 @@ class RankSums(msgspec.Struct, kw_only=True):
     loss_sum: float = 0.0
     peak_memory_bytes: int = 0
 
-    def add(self, done: WindowDone, averaging_ms: float) -> None:
-        """One window more."""
-        self.batches += done.batches
-        self.samples += done.samples
-        self.compute_ms += done.compute_ms
-        self.data_wait_ms += done.data_wait_ms
+    def add(self, more: WindowDone | RankSums, averaging_ms: float) -> None:
+        """One window more, or a whole epoch."""
+        self.batches += more.batches
+        self.samples += more.samples
+        self.compute_ms += more.compute_ms
+        self.data_wait_ms += more.data_wait_ms
         self.averaging_ms += averaging_ms
-        self.idle_ms += done.idle_ms
-        self.loss_sum += done.loss_sum
-        self.peak_memory_bytes = max(self.peak_memory_bytes, done.peak_memory_bytes)
+        self.idle_ms += more.idle_ms
+        self.loss_sum += more.loss_sum
+        self.peak_memory_bytes = max(self.peak_memory_bytes, more.peak_memory_bytes)
 
 
 class EpochSums(msgspec.Struct, kw_only=True):
@@ -51,7 +51,9 @@ class EpochSums(msgspec.Struct, kw_only=True):
 
     def add(self, done: WindowDone, averaging_ms: float) -> None:
         """One rank's window more."""
-        _sums_of(done.rank, self.ranks).add(done, averaging_ms)
+        if done.rank not in self.ranks:
+            self.ranks[done.rank] = RankSums()
+        self.ranks[done.rank].add(done, averaging_ms)
         self.add_scalars(done.scalars)
         if done.batches:
             self.learning_rate = done.learning_rate
@@ -85,8 +87,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tally(msgspec.Struct, kw_only=True):
-    """All sums. started, accepted: first window's start and newest acceptance, seconds of the controller's clock.
-    paused_seconds: what evaluation and saves took out of the time between."""
+    """All sums. epochs: those that are open. ranks: what each rank did in the others. started, accepted: first
+    window's start and newest acceptance, seconds of the controller's clock. paused_seconds: what evaluation and saves
+    took out of the time between."""
 
     started: float = 0.0
     accepted: float = 0.0
@@ -125,7 +128,6 @@ class Tally(msgspec.Struct, kw_only=True):
         for rank, exposed_ms in exposed.items():
             done = order.reports[rank]
             self.epochs[order.epochs.get(rank, order.epoch)].add(done, exposed_ms)
-            _sums_of(rank, self.ranks).add(done, exposed_ms)
         epoch = self.epochs[order.epoch]
         epoch.rounds += num_rounds
         epoch.divergence = self.divergence
@@ -145,6 +147,7 @@ class Tally(msgspec.Struct, kw_only=True):
     def close_epoch(self, number: int, *, samples: int, anchor: int, phase: str) -> EpochMetrics:
         """An epoch's last sample is done: its figures, which are forgotten here. Its evaluation is still to come."""
         sums = self.epochs.pop(number, EpochSums())
+        self.ranks = _together(self.ranks, sums.ranks)
         wall = self.wall_seconds - self.epoch_began
         self.epoch_began = self.wall_seconds
         if sums.samples:
@@ -169,7 +172,8 @@ class Tally(msgspec.Struct, kw_only=True):
     def totals(self, places: Sequence[Place], outcome: Outcome) -> RunTotals:
         """The whole run."""
         rate = _rate(outcome.samples_done, self.wall_seconds)
-        ideal = sum((_rate(sums.samples, sums.compute_ms / 1000.0) for sums in self.ranks.values()), 0.0)
+        ranks = _together(self.ranks, *(epoch.ranks for epoch in self.epochs.values()))
+        ideal = sum((_rate(sums.samples, sums.compute_ms / 1000.0) for sums in ranks.values()), 0.0)
         return RunTotals(
             epochs_done=outcome.epochs_done,
             samples_done=outcome.samples_done,
@@ -185,14 +189,17 @@ class Tally(msgspec.Struct, kw_only=True):
             train_loss=self.train_loss,
             eval=outcome.eval,
             dead_ranks=outcome.dead_ranks,
-            ranks=tuple(_rank_totals(place, self.ranks) for place in places),
+            ranks=tuple(_rank_totals(place, ranks) for place in places),
         )
 
 
-def _sums_of(rank: int, ranks: dict[int, RankSums]) -> RankSums:
-    if rank not in ranks:
-        ranks[rank] = RankSums()
-    return ranks[rank]
+def _together(*parts: Mapping[int, RankSums]) -> dict[int, RankSums]:
+    """Each rank's sums over all parts."""
+    whole: dict[int, RankSums] = {}
+    for part in parts:
+        for rank, sums in part.items():
+            whole.setdefault(rank, RankSums()).add(sums, sums.averaging_ms)
+    return whole
 
 
 def _rate(samples: int, seconds: float) -> float:
