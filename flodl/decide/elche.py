@@ -81,7 +81,7 @@ class ElChe:
     ) -> Proposal | None:
         """Take an accepted round in; the pending proposal, if there is one now.
 
-        readings: rank -> see `readings.usable`; a living rank without one that counts has missed this report.
+        readings: rank -> a living rank without one that counts has missed this report.
         sync_ms: exposed averaging time of the round, max over ranks. compute_ms: rank -> compute of its whole
         window, as measured (scaled to the planned quota in here: a short final window must not look expensive).
         round_ms: the averaging's own duration (cpu_async: a window does not become shorter than a round).
@@ -245,11 +245,10 @@ class ElChe:
         fresh = targets(self._anchor, ms, state.speeds.slow_ms)
         if state.base_anchor != self._anchor:
             return fresh
-        # The anchor rank's quota is the anchor by definition, also right after the role has moved.
-        return {
-            rank: quota if rank == self.anchor_rank else settle(state.base.get(rank), quota)
-            for rank, quota in fresh.items()
-        }
+        settled = {rank: settle(state.base.get(rank), quota) for rank, quota in fresh.items()}
+        if self.anchor_rank is not None:
+            settled[self.anchor_rank] = self._anchor  # by definition, also right after the role has moved
+        return settled
 
     def _plan_reason(self) -> str:
         slow_ms = self._state.speeds.slow_ms

@@ -9,7 +9,7 @@ from flodl.decide.elche import ElChe
 from flodl.decide.guard import make_guard
 from flodl.decide.meta import MetaController
 from flodl.decide.quota import Quotas
-from flodl.decide.readings import Reading, usable
+from flodl.decide.readings import Reading
 from flodl.decide.rounds import Order
 from flodl.decide.verdict import NudgeDown
 from flodl.spec.job import JobSpec
@@ -42,11 +42,11 @@ class Pace:
         """An order's last round is accepted: take its figures in and commit what follows from them."""
         living = {rank: order.reports[rank] for rank in alive if rank in order.reports}
         final_window = order.final and not order.alone
-        readings: dict[int, Reading] = {}
-        for rank, done in living.items():
-            reading = usable(done.timed_batches, done.timed_ms, final_window=final_window)
-            if reading is not None:
-                readings[rank] = reading
+        readings = {
+            rank: Reading(done.timed_batches, done.timed_ms)
+            for rank, done in living.items()
+            if done.timed_batches > 1 or not final_window  # a single one there is noise, and it may be short, too
+        }
         reports = order.reports.values()
         batches = [done.batches for done in reports]
         divergence = order.divergence

@@ -12,7 +12,7 @@ import msgspec
 
 from flodl.decide.margins import above
 
-__all__ = ["MAX_MISSES", "MedianOfThree", "Reading", "TrustWindow", "usable"]
+__all__ = ["MAX_MISSES", "MedianOfThree", "Reading", "TrustWindow"]
 
 MAX_READINGS = 5
 MAX_MISSES = 5
@@ -34,17 +34,6 @@ class Reading(msgspec.Struct, frozen=True):
     def ms(self) -> float:
         """Milliseconds per batch."""
         return self.wall_ms / self.batches
-
-
-def usable(batches: int, wall_ms: float, *, final_window: bool = False) -> Reading | None:
-    """The reading that a window gives; None where it gives none.
-
-    A rank's single batch in an epoch's final window gives none: it is noise (the batch may be short, too).
-    """
-    reading = Reading(batches, wall_ms)
-    if not reading.counts or (final_window and batches == 1):
-        return None
-    return reading
 
 
 class TrustWindow(msgspec.Struct):

@@ -17,7 +17,8 @@ MARGIN = 0.10
 
 def slowest(ms: Mapping[int, float]) -> int | None:
     """The rank with most milliseconds per batch, the lower of equals; None where none is known."""
-    return min(ms, key=lambda rank: (-ms[rank], rank), default=None)
+    most = max(ms.values(), default=None)
+    return min([rank for rank, value in ms.items() if value == most], default=None)
 
 
 def elect(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flodl.decide.margins import above, ceil_exact, half_up
-from flodl.decide.readings import MedianOfThree, Reading, TrustWindow, usable
+from flodl.decide.readings import MedianOfThree, Reading, TrustWindow
 
 durations = st.floats(min_value=1e-3, max_value=1e6)
 
@@ -109,20 +109,11 @@ def test_the_mean_lies_within_the_last_five_readings(values: list[float]):
     ("batches", "wall_ms"), [(0, 10.0), (-1, 10.0), (4, 0.0), (4, -1.0), (4, math.inf), (4, math.nan), (4, 5e-324)]
 )
 def test_no_reading_without_batches_and_a_finite_time(batches: int, wall_ms: float):
-    assert usable(batches, wall_ms) is None
     assert not Reading(batches, wall_ms).counts
 
 
 def test_the_divisor_is_the_number_of_batches_really_run():
-    reading = usable(4, 100.0)
-    assert reading is not None
-    assert reading.ms == 25.0
-
-
-def test_a_single_batch_of_a_final_window_is_noise():
-    assert usable(1, 10.0, final_window=True) is None
-    assert usable(2, 20.0, final_window=True) is not None
-    assert usable(1, 10.0) is not None
+    assert Reading(4, 100.0).ms == 25.0
 
 
 def test_the_median_of_three_ignores_one_slow_round():
