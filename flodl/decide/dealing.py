@@ -13,7 +13,7 @@ from math import gcd
 
 import msgspec
 
-from flodl.decide.ledger import Ledger, num_samples, take_batches
+from flodl.decide.ledger import Ledger, num_samples, samples_of, stretches
 from flodl.decide.messages import Range, Round
 from flodl.decide.split import by_ratios, equal, final_window, largest_remainder
 
@@ -86,11 +86,9 @@ def _astray(ledger: Ledger, request: Request, epoch: int) -> dict[int, int]:
     """
     found: dict[int, int] = {}
     for rank, pinned in sorted(request.pinned.items()):
-        if not pinned or rank not in request.quotas:
-            continue
-        begun, _ = take_batches(ledger.held.get(rank, []), pinned, request.batch_sizes[rank])
-        if begun and begun[0].epoch != epoch:
-            found[rank] = num_samples(begun)
+        held = ledger.held.get(rank)
+        if pinned and held and held[0].epoch != epoch and rank in request.quotas:
+            found[rank] = samples_of(held, pinned, request.batch_sizes[rank])
             ledger.recall(rank, found[rank])
     return found
 
@@ -108,8 +106,7 @@ def _pinned_samples(ledger: Ledger, request: Request, ranks: Sequence[int]) -> d
     for rank in ranks:
         pinned = request.pinned.get(rank, 0)
         if pinned:
-            head, _ = take_batches(ledger.held.get(rank, []), pinned, request.batch_sizes[rank])
-            found[rank] = num_samples(head)
+            found[rank] = samples_of(ledger.held.get(rank, []), pinned, request.batch_sizes[rank])
     return found
 
 
@@ -204,14 +201,14 @@ def _reserved_rounds(ledger: Ledger, request: Request, epoch: int, ranks: Sequen
     """Every rank works off its own share of the epoch; who has run out of it takes part with nothing."""
     _reserve(ledger, request, epoch, ranks)
     wanted = {rank: request.quotas[rank] * request.batch_sizes[rank] for rank in ranks}
-    left = {rank: ledger.held_samples(rank, epoch) for rank in ranks}
-    more = request.num_rounds
+    left: dict[int, int] = {rank: ledger.held_samples(rank, epoch) for rank in ranks}
     table: _Table = []
+    more = request.num_rounds
     while more and any(left.values()):
         row = {rank: min(left[rank], wanted[rank]) for rank in ranks}
-        times = min([more, *(left[rank] // samples for rank, samples in row.items() if samples)])
+        times = min(more, *[left[rank] // samples for rank, samples in row.items() if samples])
         table.append((row, times))
-        left = {rank: left[rank] - row[rank] * times for rank in ranks}
+        left = {rank: left[rank] - samples * times for rank, samples in row.items()}
         more -= times
     return table
 
@@ -289,7 +286,15 @@ def _overshoots(request: Request, batches: Mapping[int, int], held: Mapping[int,
     found: dict[int, int] = {}
     for rank, ranges in held.items():
         size = request.batch_sizes[rank]
-        _, ahead = take_batches(ranges, max(batches[rank], request.pinned.get(rank, 0)), size)
-        whole = sum([len(piece) for piece in ahead if piece.epoch == ahead[0].epoch]) // size
-        found[rank] = min(request.overshoot, whole)
+        past = samples_of(ranges, max(batches[rank], request.pinned.get(rank, 0)), size)
+        found[rank] = min(request.overshoot, _ahead(ranges, past) // size)
     return found
+
+
+def _ahead(ranges: Sequence[Range], samples: int) -> int:
+    """Samples of one epoch that follow the first `samples`."""
+    for length in stretches(ranges):
+        if samples < length:
+            return length - samples
+        samples -= length
+    return 0

@@ -13,7 +13,17 @@ import msgspec
 
 from flodl.decide.messages import Range
 
-__all__ = ["Ledger", "count_batches", "cut_batches", "merged", "num_samples", "take_batches", "take_samples"]
+__all__ = [
+    "Ledger",
+    "count_batches",
+    "cut_batches",
+    "merged",
+    "num_samples",
+    "samples_of",
+    "stretches",
+    "take_batches",
+    "take_samples",
+]
 
 
 def num_samples(ranges: Iterable[Range]) -> int:
@@ -38,18 +48,19 @@ def take_samples(ranges: Sequence[Range], samples: int) -> tuple[list[Range], li
     for index, piece in enumerate(ranges):
         if samples <= 0:
             return head, list(ranges[index:])
-        if len(piece) > samples:
+        length = piece.stop - piece.start
+        if length > samples:
             edge = piece.start + samples
             return [*head, Range(piece.epoch, piece.start, edge)], [
                 Range(piece.epoch, edge, piece.stop),
                 *ranges[index + 1 :],
             ]
         head.append(piece)
-        samples -= len(piece)
+        samples -= length
     return head, []
 
 
-def _runs(ranges: Iterable[Range]) -> list[int]:
+def stretches(ranges: Iterable[Range]) -> list[int]:
     """Lengths, in samples, of the stretches of one epoch."""
     lengths: list[int] = []
     last_epoch: int | None = None
@@ -64,21 +75,26 @@ def _runs(ranges: Iterable[Range]) -> list[int]:
 
 def count_batches(ranges: Iterable[Range], batch_size: int) -> int:
     """Batches that `cut_batches` would make."""
-    return sum(-(-length // batch_size) for length in _runs(ranges))
+    return sum(-(-length // batch_size) for length in stretches(ranges))
 
 
 def take_batches(ranges: Sequence[Range], batches: int, batch_size: int) -> tuple[list[Range], list[Range]]:
     """Split in order after `batches` batches (or at the end): (head, tail)."""
+    return take_samples(ranges, samples_of(ranges, batches, batch_size))
+
+
+def samples_of(ranges: Sequence[Range], batches: int, batch_size: int) -> int:
+    """Samples in the first `batches` batches."""
     if ranges and ranges[0].stop - ranges[0].start >= batches * batch_size:  # the common case: whole batches of one
-        return take_samples(ranges, batches * batch_size)
+        return batches * batch_size
     samples = 0
-    for length in _runs(ranges):
+    for length in stretches(ranges):
         here = min(batches, -(-length // batch_size))
         samples += min(length, here * batch_size)
         batches -= here
         if not batches:
             break
-    return take_samples(ranges, samples)
+    return samples
 
 
 def cut_batches(ranges: Sequence[Range], batch_size: int) -> tuple[tuple[Range, ...], ...]:
@@ -156,7 +172,8 @@ class Ledger(msgspec.Struct, kw_only=True):
         """Move up to `samples` owed samples of `epoch` to the end of what `rank` holds. Returns how many."""
         if samples <= 0 or epoch >= self.num_epochs:
             return 0
-        self.open(epoch)
+        if epoch >= self.opened:
+            self.open(epoch)
         head, self.owed[epoch] = take_samples(self.owed.get(epoch, ()), samples)
         held = self.held.setdefault(rank, [])
         if head and held and held[-1].epoch == epoch and held[-1].stop == head[0].start:

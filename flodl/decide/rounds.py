@@ -38,7 +38,7 @@ class Order(msgspec.Struct, kw_only=True):
 
     def planned(self, rank: int) -> int:
         """Batches that `rank` was told to run in the rounds up to `number`."""
-        return sum(listed.batches for listed in self.rounds.get(rank, ()) if listed.number <= self.number)
+        return sum([listed.batches for listed in self.rounds.get(rank, ()) if listed.number <= self.number])
 
     def missing_reports(self, alive: Iterable[int]) -> tuple[int, ...]:
         """Living ranks that have not reported the end of their window."""
@@ -57,7 +57,7 @@ class Order(msgspec.Struct, kw_only=True):
     @property
     def exposed_ms(self) -> dict[int, float]:
         """Averaging time that the training of the ranks that have reported waited for in this order."""
-        exposed = {rank: done.exposed_ms for rank, done in sorted(self.reports.items())}
+        exposed = {rank: self.reports[rank].exposed_ms for rank in sorted(self.reports)}
         for rank, done in self.results.items():
             exposed[rank] += done.exposed_ms
         return exposed
