@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
@@ -33,14 +34,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception:  # noqa: BLE001 - the last door
-        traceback.print_exc()
+        with contextlib.suppress(OSError, ValueError):
+            traceback.print_exc()
         _say("flodl: this is a bug in flodl, not in your configuration; please report it with the lines above")
         return BUG
     return 0
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # a closed stream costs the words, not the exit code
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
 
 
 def _told(error: FlodlError) -> str:

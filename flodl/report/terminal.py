@@ -7,9 +7,10 @@ Both are called from drive's own thread, so the display has none. Foreign text i
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Self, TextIO, cast
 
 from rich.console import Console
 from rich.live import Live
@@ -19,6 +20,7 @@ from flodl.decide.messages import Command, Event
 from flodl.decide.view import View
 from flodl.report.bar import Bar
 from flodl.report.news import News, news
+from flodl.report.sturdy import Sturdy
 
 __all__ = ["LiveTerminal", "PlainTerminal", "Terminal", "terminal", "terminal_console"]
 
@@ -30,10 +32,14 @@ STYLES = {"bad": "bold red", "warning": "yellow", "quiet": "dim", "said": ""}
 
 
 def terminal_console() -> Console:
-    """The console that everything is printed to: no markup, no emoji codes, no highlighting of foreign text."""
-    console = Console(markup=False, emoji=False, highlight=False)
+    """The console that everything is printed to: no markup, no emoji codes, no highlighting of foreign text.
+
+    It goes on in silence where nobody reads any more.
+    """
+    screen = cast("TextIO", Sturdy(sys.stdout))
+    console = Console(file=screen, markup=False, emoji=False, highlight=False)
     if not console.is_terminal:
-        console = Console(markup=False, emoji=False, highlight=False, width=PLAIN_WIDTH)
+        console = Console(file=screen, markup=False, emoji=False, highlight=False, width=PLAIN_WIDTH)
     return console
 
 
