@@ -22,6 +22,10 @@ from flodl.ports import AbandonedError
 
 __all__ = ["GroupAverager", "gloo_group", "nccl_group"]
 
+# Groups live as long as the process: a destructor waits for operations that may never end, and was seen to hang even
+# when all had ended but a peer was gone. Ranks leave by os._exit.
+_KEPT: list[Any] = []
+
 GroupFactory = Callable[[Store, int, int], Any]
 
 
@@ -97,6 +101,7 @@ class GroupAverager:
         group = self._make_group(store, ranks.index(self._rank), len(ranks))
         self._check(generation)
         self._groups[generation] = group
+        _KEPT.append(group)
 
     def _announce(self, generation: int) -> None:
         """From now on results of older generations do not count. NCCL operations under way are aborted."""

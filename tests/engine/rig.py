@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
+import os
 import queue
+import signal
 import threading
 import time
 import traceback
@@ -186,7 +189,7 @@ def finish(*callbacks: Any) -> Finish:
     return Finish(to=(0,), callbacks=callbacks, reason="test")
 
 
-def run_ranks(count: int, work: Callable[[int], Any], *, wanted: int | None = None, timeout: float = 60.0) -> list[Any]:
+def run_ranks(count: int, work: Callable[[int], Any], *, wanted: int | None = None, timeout: float = 30.0) -> list[Any]:
     """Call `work(rank)` in `count` forked processes; what the first `wanted` (all) return, in order of ranks."""
     context = multiprocessing.get_context("fork")
     answers = context.Queue()
@@ -204,6 +207,10 @@ def run_ranks(count: int, work: Callable[[int], Any], *, wanted: int | None = No
             assert good, f"rank {rank} failed:\n{value}"
             results[rank] = value
     except queue.Empty:
+        for process in processes:
+            if process.is_alive():
+                os.kill(process.pid or 0, signal.SIGUSR1)  # where it hangs, on its standard error
+        time.sleep(0.5)
         raise AssertionError(f"only ranks {sorted(results)} answered") from None
     finally:
         for process in processes:
@@ -217,10 +224,14 @@ def run_ranks(count: int, work: Callable[[int], Any], *, wanted: int | None = No
 
 def _call(rank: int, work: Callable[[int], Any], answers: Any) -> None:
     torch.set_num_threads(1)
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     try:
         answers.put((rank, True, work(rank)))
     except BaseException:  # noqa: BLE001  told to the test
         answers.put((rank, False, traceback.format_exc()))
+    answers.close()
+    answers.join_thread()
+    os._exit(0)  # as ranks do: destructors of groups may wait for peers that are gone
 
 
 def values(model: torch.nn.Module) -> dict[str, Any]:
