@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 
 __all__ = ["by_ratios", "equal", "final_window", "is_final", "largest_remainder", "proportional"]
 
@@ -19,13 +18,14 @@ def largest_remainder(weights: Sequence[float], total: int) -> tuple[int, ...]:
     """
     if not weights or any(not math.isfinite(weight) or weight < 0 for weight in weights):
         raise ValueError(f"weights must be finite numbers >= 0, at least one of them: {list(weights)}")
-    exact = [Fraction(weight) for weight in weights]
+    quotients = [weight.as_integer_ratio() for weight in weights]
+    scale = math.lcm(*[below for _, below in quotients])
+    exact = [above * (scale // below) for above, below in quotients]
     whole = sum(exact)
     if not whole:
-        exact, whole = [Fraction(1)] * len(exact), Fraction(len(exact))
-    wanted = [weight * total / whole for weight in exact]
-    parts = [math.floor(part) for part in wanted]
-    rest = [math.floor((part - floor) * _DIGITS + Fraction(1, 2)) for part, floor in zip(wanted, parts, strict=True)]
+        exact, whole = [1] * len(exact), len(exact)
+    parts = [weight * total // whole for weight in exact]
+    rest = [(weight * total % whole * _DIGITS * 2 + whole) // (2 * whole) for weight in exact]  # in _DIGITS, rounded
     order = sorted(range(len(parts)), key=lambda i: (-rest[i], not exact[i], i))
     for i in order[: total - sum(parts)]:
         parts[i] += 1
