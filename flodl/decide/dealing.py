@@ -96,7 +96,7 @@ def _astray(ledger: Ledger, request: Request, epoch: int) -> dict[int, int]:
 def _recall_other_epochs(ledger: Ledger, rank: int, epoch: int) -> None:
     """Take back what `rank` holds of later epochs: `epoch` is not over."""
     held = ledger.held.get(rank, [])
-    if any(piece.epoch != epoch for piece in held):
+    if held and held[-1].epoch != epoch:
         ledger.recall(rank, num_samples(takewhile(lambda piece: piece.epoch == epoch, held)))
 
 

@@ -151,10 +151,6 @@ class Ledger(msgspec.Struct, kw_only=True):
         """Samples of `epoch` that `rank` holds."""
         return sum([piece.stop - piece.start for piece in self.held.get(rank, ()) if piece.epoch == epoch])
 
-    def stock(self, epoch: int) -> int:
-        """Samples of `epoch` that nobody has trained."""
-        return self.owed_samples(epoch) + sum(self.held_samples(rank, epoch) for rank in self.held)
-
     @property
     def samples_dealt(self) -> int:
         """Samples of windows that were run: accepted, or waiting for acceptance."""
@@ -168,10 +164,10 @@ class Ledger(msgspec.Struct, kw_only=True):
         """True when every sample of `epoch` is accepted."""
         return epoch < self.opened and num_samples(self.done[epoch]) == self.epoch_samples
 
-    def deal(self, rank: int, epoch: int, samples: int) -> int:
-        """Move up to `samples` owed samples of `epoch` to the end of what `rank` holds. Returns how many."""
+    def deal(self, rank: int, epoch: int, samples: int) -> None:
+        """Move up to `samples` owed samples of `epoch` to the end of what `rank` holds."""
         if samples <= 0 or epoch >= self.num_epochs:
-            return 0
+            return
         if epoch >= self.opened:
             self.open(epoch)
         head, self.owed[epoch] = take_samples(self.owed.get(epoch, ()), samples)
@@ -181,7 +177,6 @@ class Ledger(msgspec.Struct, kw_only=True):
             held.extend(head[1:])
         else:
             held.extend(head)
-        return num_samples(head)
 
     def recall(self, rank: int, keep: int) -> None:
         """Owe again what `rank` holds after its first `keep` samples."""

@@ -38,7 +38,7 @@ def targets(anchor: int, ms: Mapping[int, float | None], slow_ms: float | None) 
     return {
         rank: anchor
         if value is None or abs(value - slow_ms) < SAME_SPEED_MS
-        else max(1, half_up(anchor * min(slow_ms / value, MAX_RATIO)))
+        else half_up(anchor * min(slow_ms / value, MAX_RATIO)) or 1
         for rank, value in ms.items()
     }
 

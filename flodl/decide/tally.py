@@ -50,19 +50,15 @@ class EpochSums(msgspec.Struct, kw_only=True):
     learning_rate: float = 0.0
 
     def add(self, done: WindowDone, averaging_ms: float) -> None:
-        """One rank's window more."""
+        """One rank's window more. Ranks come in ascending order: of scalars kept as "last" the highest one's stands."""
         if done.rank not in self.ranks:
             self.ranks[done.rank] = RankSums()
         self.ranks[done.rank].add(done, averaging_ms)
-        self.add_scalars(done.scalars)
-        if done.batches:
-            self.learning_rate = done.learning_rate
-
-    def add_scalars(self, scalars: Mapping[str, Scalar]) -> None:
-        """One rank's figures of one order. Ranks come in ascending order: of "last", the highest one's stands."""
-        for name, scalar in scalars.items():
+        for name, scalar in done.scalars.items():
             before = self.scalars.get(name)
             self.scalars[name] = scalar if before is None else before.merged(scalar)
+        if done.batches:
+            self.learning_rate = done.learning_rate
 
     @property
     def samples(self) -> int:
