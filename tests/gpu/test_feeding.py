@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,11 +15,22 @@ from flodl.engine.data import Feed, Loading
 from flodl.engine.residency import is_resident, settled
 from flodl.probe.gpus import count_gpus
 from flodl.spec.loader import LoaderConfig
-from tests.engine import rig
 from tests.engine.listed import Listed, N
 
 pytestmark = pytest.mark.skipif(count_gpus() < 1, reason="needs a GPU")
 AUTO = LoaderConfig()
+CPU = torch.device("cpu")
+
+
+def in_a_process(work: Callable[[], Any]) -> Any:
+    """What `work` returns in a process that may use CUDA and have loader processes."""
+    here, there = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=lambda: there.send(work()))
+    process.start()
+    there.close()
+    answer = here.recv()
+    process.join()
+    return answer
 
 
 def batches(dataset: Any, device: torch.device, loading: Loading) -> list[Any]:
@@ -36,20 +49,20 @@ def batches(dataset: Any, device: torch.device, loading: Loading) -> list[Any]:
 @pytest.mark.parametrize("loading", [Loading(), Loading(pin_memory=True), Loading(num_workers=2, pin_memory=True)])
 @pytest.mark.parametrize("dataset", [Listed(), TensorDataset(torch.arange(N), torch.rand(N))])
 def test_a_gpu_gets_the_batches_that_a_cpu_gets(dataset: Any, loading: Loading) -> None:
-    def work(rank: int) -> Any:
+    def work() -> Any:
         device = torch.device("cuda:0")
         torch.zeros(1, device=device)  # loader processes are forked from a process that uses CUDA
         return batches(dataset, device, loading)
 
-    assert rig.run_ranks(1, work)[0] == batches(dataset, rig.CPU, Loading())
+    assert in_a_process(work) == batches(dataset, CPU, Loading())
 
 
 def test_in_memory_data_is_kept_on_a_gpu_where_it_takes_a_small_part_of_it() -> None:
-    def work(rank: int) -> Any:
+    def work() -> Any:
         device = torch.device("cuda:0")
         small, large = TensorDataset(torch.arange(N)), TensorDataset(torch.zeros(1).expand(1 << 40))
         kept = settled(small, AUTO, device)
-        assert batches(kept, device, Loading()) == batches(small, rig.CPU, Loading())
+        assert batches(kept, device, Loading()) == batches(small, CPU, Loading())
         return is_resident(kept, AUTO, device), settled(large, AUTO, device) is large, is_resident(large, AUTO, device)
 
-    assert rig.run_ranks(1, work)[0] == (True, True, False)
+    assert in_a_process(work) == (True, True, False)
