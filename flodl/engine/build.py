@@ -21,16 +21,20 @@ from hydra.errors import InstantiationException
 from omegaconf import OmegaConf
 from torch import nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import IterableDataset
 
 from flodl.engine.data import Loading
+from flodl.engine.optim import made_optimizer
 from flodl.engine.reading import num_samples, signature
 from flodl.engine.residency import is_resident, settled
+from flodl.engine.schedule import TorchSchedule
 from flodl.engine.surroundings import Surroundings
 from flodl.engine.trust import Trust, checked
 from flodl.errors import ConfigError, FlodlError, NotReady, Problem
 from flodl.spec.component import Component
 from flodl.spec.job import JobSpec
+from flodl.spec.optim import OptimGroups, read_groups
 from flodl.spec.suggest import did_you_mean
 
 __all__ = ["Built", "build"]
@@ -46,7 +50,7 @@ class Built:
 
     model: nn.Module
     optimizer: Optimizer
-    schedule: Callable[[float], float]
+    schedule: Callable[[float], float] | TorchSchedule
     step: Any
     train: Any
     eval: Any
@@ -63,11 +67,14 @@ def build(job: JobSpec, place: Surroundings) -> Built:
     Raises ConfigError (a key or value is wrong: targets, arguments, sizes) and NotReady (data that is not there, or
     any other failure of what the config names).
     """
+    optim, groups, problems = read_groups(job.optim)
+    if problems:
+        raise ConfigError(problems)
     components = {
         "dataset": _with_function(place.placed(job.dataset)),
         "model": job.model,
         "step": job.step,
-        "optim": job.optim,
+        "optim": optim,
         "scheduler": job.scheduler,
     }
     trees = checked(components, Trust(job.trusted_targets, place.path))
@@ -80,8 +87,8 @@ def build(job: JobSpec, place: Surroundings) -> Built:
     model = _model(job.model, trees["model"]).to(place.device)
     return Built(
         model=model,
-        optimizer=_optimizer(trees["optim"], model),
-        schedule=_make("scheduler", trees["scheduler"]),
+        optimizer=_optimizer(trees["optim"], model, groups, place.num_ranks),
+        schedule=_schedule(job.scheduler, trees["scheduler"]),
         step=_make("step", trees["step"], partial=job.step.partial),
         train=train,
         eval=held_out,
@@ -111,16 +118,21 @@ def _model(component: Component, tree: Mapping[str, Any]) -> nn.Module:
     return model
 
 
-def _optimizer(tree: Mapping[str, Any], model: nn.Module) -> Optimizer:
+def _optimizer(tree: Mapping[str, Any], model: nn.Module, groups: OptimGroups, num_ranks: int) -> Optimizer:
     """The optimizer over the trainable parameters. An error in its values (lr=-1) is an error of the config."""
     make = _make("optim", tree, partial=True)
     try:
-        optimizer = make([p for p in model.parameters() if p.requires_grad])
+        return made_optimizer(make, model, groups, num_ranks)
     except Exception as error:
         raise _told("optim", tree, error) from error
-    for group in optimizer.param_groups:
-        group.setdefault("initial_lr", group["lr"])
-    return optimizer
+
+
+def _schedule(component: Component, tree: Mapping[str, Any]) -> Callable[[float], float] | TorchSchedule:
+    """A function of progress; or, where it wants the optimizer (_partial_: true, or torch's own), a torch scheduler."""
+    target = tree["_target_"]
+    if component.partial or (inspect.isclass(target) and issubclass(target, LRScheduler)):
+        return TorchSchedule(_make("scheduler", tree, partial=True), component.target)
+    return _make("scheduler", tree)
 
 
 def _data_sets(job: JobSpec, place: Surroundings, tree: Mapping[str, Any]) -> tuple[Any, Any]:

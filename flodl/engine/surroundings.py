@@ -21,12 +21,14 @@ DATA_MARK = "@data"
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """host: its name, for messages. path: the project folder ("": the working folder). data_path None: <path>/data."""
+    """host: its name, for messages. path: the project folder ("": the working folder). data_path None: <path>/data.
+    num_ranks: of the whole job."""
 
     device: torch.device
     host: str = ""
     path: str = ""
     data_path: str | None = None
+    num_ranks: int = 1
     overrides: HostOverrides = field(default_factory=HostOverrides)
 
     @property

@@ -87,7 +87,14 @@ def surroundings(payload: RankPayload) -> Surroundings:
         torch.cuda.set_device(device)
     host = next((host for host in payload.job.cluster.workers if host.host == payload.host), None)
     named = {"overrides": host.overrides} if host is not None else {}
-    return Surroundings(device=device, host=payload.host, path=payload.path or "", data_path=payload.data_path, **named)
+    return Surroundings(
+        device=device,
+        host=payload.host,
+        path=payload.path or "",
+        data_path=payload.data_path,
+        num_ranks=len(payload.world),
+        **named,
+    )
 
 
 def make_loop(payload: RankPayload, built: Built, link: Link) -> Loop:
@@ -119,7 +126,7 @@ def make_loop(payload: RankPayload, built: Built, link: Link) -> Loop:
         model=built.model,
         step=built.step,
         feed=feed,
-        rate=LearningRate(built.optimizer, built.schedule, positions * job.trainer.num_epochs),
+        rate=LearningRate(built.optimizer, built.schedule, positions * job.trainer.num_epochs, job.trainer.batch_size),
         pace=Pace(device, payload.speed),
         rounds=rounds,
         callbacks=Callbacks(link, rule, built, device, job.eval),

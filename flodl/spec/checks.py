@@ -11,6 +11,7 @@ from flodl.errors import Problem
 from flodl.spec.elche import ElCheConfig
 from flodl.spec.job import JobSpec
 from flodl.spec.loader import LoaderConfig
+from flodl.spec.optim import read_groups
 from flodl.spec.reader import shown
 from flodl.spec.stop import TRAIN, EarlyConfig, StopConfig, TargetConfig
 
@@ -21,6 +22,7 @@ def contradictions(job: JobSpec) -> Iterator[Problem]:
     """Errors between the parts of a job."""
     yield from _nccl_without_gpus(job)
     yield from _blind_rules(job)
+    yield from read_groups(job.optim)[2]
 
 
 def ineffective(job: JobSpec) -> tuple[Problem, ...]:
@@ -35,6 +37,7 @@ def ineffective(job: JobSpec) -> tuple[Problem, ...]:
     found.extend(_unused_loading(job.loader))
     found.extend(_unused_stopping(job.stop))
     found.extend(_unused_evaluation(job))
+    found.extend(_unused_no_decay(job))
     return tuple(found)
 
 
@@ -96,6 +99,13 @@ def _unused_evaluation(job: JobSpec) -> Iterator[Problem]:
         if not job.eval.is_wanted and getattr(job.eval, knob) != bare:
             yield Problem(key=f"eval.{knob}", value=shown(getattr(job.eval, knob)),
                           constraint="is ignored: eval says that nothing is evaluated")  # fmt: skip
+
+
+def _unused_no_decay(job: JobSpec) -> Iterator[Problem]:
+    optim, groups, _ = read_groups(job.optim)
+    if groups.no_decay and optim.args.get("weight_decay", 1.0) == 0.0:
+        yield Problem(key="optim.no_decay", value=shown(groups.no_decay),
+                      constraint="is ignored: optim.weight_decay is 0")  # fmt: skip
 
 
 def _blind_rules(job: JobSpec) -> Iterator[Problem]:

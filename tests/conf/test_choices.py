@@ -54,8 +54,8 @@ def test_the_shipped_choices_are_the_promised_ones() -> None:
     assert found["model"] == {"logistic", "mlp", "lenet", "resnet20", "conv_autoencoder", "char_rnn", "gpt_nano"}
     assert found["dataset"] == {"digits", "fashion_mnist", "mnist", "cifar10", "python_stdlib", "synthetic"}
     assert found["step"] == {"classification", "language_model", "reconstruction"}
-    assert found["optim"] == {"sgd", "adamw"}
-    assert found["scheduler"] == {"constant", "cosine", "step"}
+    assert found["optim"] == {"sgd", "adam", "adamw"}
+    assert found["scheduler"] == {"constant", "cosine", "linear", "multistep", "one_cycle", "step"}
     assert found["guard"] == {"none", "trend", "msf"}
     assert found["meta"] == {"on", "off"}
     assert found["outer"] == {"average"}
