@@ -6,10 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flodl.decide.schedule import Constant, Cosine, Step
+from flodl.decide.schedule import Constant, Cosine, Linear, OneCycle, Step
 from flodl.errors import ConfigError
 
-SCHEDULES = [Constant(), Constant(warmup=0.2), Cosine(), Cosine(warmup=0.1, floor=0.05), Step(), Step(warmup=0.3)]
+SCHEDULES = [
+    Constant(),
+    Constant(warmup=0.2),
+    Cosine(),
+    Cosine(warmup=0.1, floor=0.05),
+    Step(),
+    Step(warmup=0.3),
+    Linear(warmup=0.2),
+    OneCycle(),
+]
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
@@ -48,6 +57,21 @@ def test_step_multiplies_at_each_milestone() -> None:
     assert [schedule(p) for p in (0.49, 0.5, 0.75, 1.0)] == pytest.approx([1.0, 0.1, 0.01, 0.01])
 
 
+def test_linear_falls_to_its_floor() -> None:
+    schedule = Linear(warmup=0.2, floor=0.5)
+    assert [schedule(p) for p in (0.1, 0.2, 0.6, 1.0)] == pytest.approx([0.55, 1.0, 0.75, 0.5])
+
+
+def test_one_cycle_rises_to_1_and_falls() -> None:
+    schedule = OneCycle(rise=0.3, start=0.04)
+    assert [schedule(p) for p in (0.0, 0.15, 0.3, 0.65, 1.0)] == pytest.approx([0.04, 0.52, 1.0, 0.5, 0.0])
+
+
+def test_a_warm_up_in_samples_becomes_a_part_of_the_run() -> None:
+    assert Cosine(warmup=0.5, warmup_samples=100, floor=0.1).over(1000) == Cosine(warmup=0.1, floor=0.1)
+    assert Step(warmup=0.5).over(1000) == Step(warmup=0.5)
+
+
 @pytest.mark.parametrize(
     ("make", "key"),
     [
@@ -56,6 +80,11 @@ def test_step_multiplies_at_each_milestone() -> None:
         (lambda: Cosine(floor=1.5), "scheduler.floor=1.5"),
         (lambda: Step(gamma=2.0), "scheduler.gamma=2.0"),
         (lambda: Step(at=[30, 60]), "scheduler.at=30"),
+        (lambda: Linear(floor=2.0), "scheduler.floor=2.0"),
+        (lambda: OneCycle(rise=1.0), "scheduler.rise=1.0"),
+        (lambda: Constant(warmup_samples=-1), "scheduler.warmup_samples=-1"),
+        (lambda: Cosine(warmup_samples=True), "scheduler.warmup_samples=True"),
+        (lambda: Constant(warmup_samples=10).over(10), "scheduler.warmup_samples=10"),
         (lambda: Step(at=[0.8, 0.5]), "scheduler.at=[0.8, 0.5]"),
     ],
 )
