@@ -12,6 +12,7 @@ from flodl.errors import ConfigError, FlodlError
 
 __all__ = ["main"]
 
+NOT_READY = 3
 BUG = 5  # a failure of our own leaves no bundle
 
 
@@ -33,6 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `flodl --help | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # before a run: the working folder is gone, the output's disk is full
+        if os.environ.get("HYDRA_FULL_ERROR") == "1":
+            traceback.print_exc()
+        _say(f"flodl: {error}")
+        return NOT_READY
     except Exception:  # noqa: BLE001 - the last door
         with contextlib.suppress(OSError, ValueError):
             traceback.print_exc()

@@ -9,7 +9,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import msgspec
@@ -25,7 +25,7 @@ from flodl.engine.launches import launches, threads_per_rank, told
 from flodl.engine.server import Listen
 from flodl.engine.signals import SignalWatch
 from flodl.engine.world import LiveWorld
-from flodl.errors import ConfigError
+from flodl.errors import ConfigError, NotReady, RunLost
 from flodl.ports import FanOut
 from flodl.probe.clock import seconds_until
 from flodl.probe.gpus import count_gpus
@@ -63,18 +63,22 @@ def run(
     """
     begun = time.monotonic() if begun is None else begun
     console = terminal_console() if console is None else console
-    folder.write_spec(canonical_json(job), sha256(job))
     story = _Story(folder, begun)
     try:
+        folder.write_spec(canonical_json(job), sha256(job))
         places = roster(job, _counted(job))
         job = resolved(job, places)
         story.meet(job, places)
         with closing(folder):
             end = _train(job, places, story, fan_out, tuple(listeners), console)
+        _conclude(folder, result(end, story.told()), console)
     except Exception as error:
-        folder.write_result(failed_result(error, story.told()))
-        raise
-    _conclude(folder, result(end, story.told()), console)
+        told = story.failure(error)
+        with suppress(OSError):  # a full disk refuses this too
+            folder.write_result(failed_result(told, story.told()))
+        if told is error:
+            raise
+        raise told from error
     return end
 
 
@@ -200,6 +204,13 @@ class _Story:
             log = self.folder.rank_log(place.host, place.rank, place.device)
             for text in tuple(log.tail):
                 self.shown.foreign(log.prefix, text)
+
+    def failure(self, error: Exception) -> Exception:
+        """The error as a person should be told it: a folder that cannot be written in is no bug of ours."""
+        if not isinstance(error, OSError) or not error.strerror:
+            return error
+        kind = NotReady if self._first_step_at is None else RunLost
+        return kind(f"{error.filename or self.folder.path}: {error.strerror}")
 
     def told(self) -> Run:
         """What the result says beside the coordinator's totals."""

@@ -186,3 +186,13 @@ def test_problems_are_at_hand_for_programs(tmp_path: Path, monkeypatch: pytest.M
 def test_a_run_folder_that_cannot_be_made_is_told_in_words(flodl: Flodl) -> None:
     said = flodl("hydra.run.dir=/proc/nothing", code=3)
     assert "/proc/nothing: No such file or directory; a run needs a folder to write in" in said
+
+
+def test_a_working_folder_that_is_gone_is_no_bug(flodl: Flodl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    said = flodl("launch.dry_run=true", code=3)
+    assert "No such file or directory" in said
+    monkeypatch.chdir(tmp_path)

@@ -29,11 +29,13 @@ class Command:
                 [sys.executable, "-m", "flodl", *arguments],
                 cwd=folder,
                 env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "200"},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                **popen,
+                **{
+                    "stdin": subprocess.DEVNULL,
+                    "stdout": output,
+                    "stderr": subprocess.STDOUT,
+                    "start_new_session": True,
+                    **popen,
+                },
             )
         self.family: list[int] = []
 

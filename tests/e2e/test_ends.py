@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
 from pathlib import Path
@@ -122,3 +123,26 @@ def test_two_runs_at_once_share_nothing(tmp_path: Path) -> None:
         assert all(alive(pid) for pid in two.family)
         two.signal(signal.SIGTERM)
         assert two.end(30.0) == 130
+
+
+def test_a_disk_that_fills_up_is_named_and_no_bug(tmp_path: Path) -> None:
+    def little_room() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+
+    with command(tmp_path, *LONG, preexec_fn=little_room) as run:
+        assert run.end(90.0) == 5
+        assert "flodl: " in run.output
+        assert "File too large" in run.output
+        assert "bug" not in run.output
+        assert run.result["status"] == "failed"
+        assert "File too large" in run.result["reason"]
+        assert run.result["exit_code"] == 5
+
+
+def test_a_run_whose_reader_is_gone_goes_on(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with command(tmp_path, *LONG[:2], "trainer.num_epochs=2", "hydra.run.dir=run", stdout=write) as run:
+        os.close(write)
+        assert run.end(90.0) == 0
+        assert run.result["status"] == "done"
