@@ -13,7 +13,7 @@ from tests.engine.live import alive, wait_gone
 
 SAMPLES, BATCH, EPOCHS, RANKS = 256, 8, 2, 2
 GONE_SECONDS = 5.0
-MODULE = '''
+MODULE = """
 import os, random
 import numpy as np, torch
 from flodl.datasets.splits import Splits
@@ -38,7 +38,7 @@ def step(model, batch):
         for row in batch["drawn"].tolist():
             print("sample", *row, file=file)
     return torch.nn.functional.cross_entropy(model(batch["x"]), batch["y"])
-'''
+"""
 CHOICES = {
     "dataset": "_target_: mine.noise\nimage_shape: [1, 8, 8]\nnum_classes: 10\n",
     "step": "_target_: mine.step\n_partial_: true\n",
