@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from flodl.errors import ConfigError, FlodlError
 
@@ -18,10 +20,11 @@ BUG = 5  # a failure of our own leaves no bundle
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; returns its exit code. What a user can mend is told in words, without a traceback."""
-    from flodl.app import run  # late: `python -m flodl.engine.agent` and `import flodl` need no Hydra
-
     try:
-        run(sys.argv[1:] if arguments is None else arguments)
+        with _terminable():
+            from flodl.app import run  # late: `python -m flodl.engine.agent` and `import flodl` need no Hydra
+
+            run(sys.argv[1:] if arguments is None else arguments)
     except FlodlError as error:
         if os.environ.get("HYDRA_FULL_ERROR") == "1":
             traceback.print_exc()
@@ -45,6 +48,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say("flodl: this is a bug in flodl, not in your configuration; please report it with the lines above")
         return BUG
     return 0
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM and SIGHUP end what is no run yet as Ctrl-C does. What is ignored (nohup) stays ignored."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    ours = [number for number, handler in before.items() if handler is signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():
+        ours = []
+    for number in ours:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _say(text: str) -> None:

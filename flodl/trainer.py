@@ -25,7 +25,7 @@ from flodl.engine.launches import launches, threads_per_rank, told
 from flodl.engine.server import Listen
 from flodl.engine.signals import SignalWatch
 from flodl.engine.world import LiveWorld
-from flodl.errors import ConfigError, NotReady, RunLost
+from flodl.errors import ConfigError, Interrupted, NotReady, RunLost
 from flodl.ports import FanOut
 from flodl.probe.clock import seconds_until
 from flodl.probe.gpus import count_gpus
@@ -72,7 +72,7 @@ def run(
         with closing(folder):
             end = _train(job, places, story, fan_out, tuple(listeners), console)
         _conclude(folder, result(end, story.told()), console)
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         told = story.failure(error)
         with suppress(OSError):  # a full disk refuses this too
             folder.write_result(failed_result(told, story.told()))
@@ -205,8 +205,10 @@ class _Story:
             for text in tuple(log.tail):
                 self.shown.foreign(log.prefix, text)
 
-    def failure(self, error: Exception) -> Exception:
+    def failure(self, error: Exception | KeyboardInterrupt) -> Exception:
         """The error as a person should be told it: a folder that cannot be written in is no bug of ours."""
+        if isinstance(error, KeyboardInterrupt):
+            return Interrupted("a signal before anything was started")
         if not isinstance(error, OSError) or not error.strerror:
             return error
         kind = NotReady if self._first_step_at is None else RunLost

@@ -27,7 +27,9 @@ def words_of(error: BaseException) -> str:
 
 
 def trace_of(error: BaseException) -> str:
-    """The last 20 lines of its traceback, each of at most 500 characters."""
+    """The last 20 lines of its traceback, each of at most 500 characters. What flodl itself found needs none."""
+    if isinstance(error, FlodlError) and error.__cause__ is None:
+        return words_of(error)
     lines = "".join(traceback.format_exception(error)).splitlines()
     return "\n".join(_sendable(line, LINE_CHARACTERS) for line in lines[-TRACE_LINES:])
 

@@ -9,7 +9,7 @@ import msgspec
 
 from flodl.decide.messages import End
 from flodl.decide.totals import RankTotals, RunTotals
-from flodl.errors import FlodlError
+from flodl.errors import FlodlError, RunLost
 from flodl.record.files import write_atomically
 from flodl.record.versions import Versions
 
@@ -128,8 +128,11 @@ def result(end: End, run: Run) -> Result:
 
 
 def failed_result(error: Exception, run: Run) -> Result:
-    """The result of a run that failed before the Coordinator could end it; exit code and reason are the error's."""
-    code = error.exit_code if isinstance(error, FlodlError) else FlodlError.exit_code
+    """The result of a run that failed before the Coordinator could end it; exit code and reason are the error's.
+
+    A bug of ours left nothing to go on from.
+    """
+    code = error.exit_code if isinstance(error, FlodlError) else RunLost.exit_code
     status: Status = "interrupted" if code in (75, 130) else "failed"
     return result(End(status=status, exit_code=code, totals=_NOTHING, reason=str(error)), run)
 

@@ -16,6 +16,13 @@ from tests.engine.live import alive, wait_gone
 LEFT_SECONDS = 5.0
 
 
+def handles(pid: int, number: signal.Signals) -> bool:
+    """True where the process has a handler for this signal."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    caught = next(int(line.split()[1], 16) for line in lines if line.startswith("SigCgt"))
+    return bool(caught >> (number - 1) & 1)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_first_signal_ends_the_run_at_the_next_round_with_the_weights(tmp_path: Path, number: signal.Signals) -> None:
     with command(tmp_path, *LONG) as run:
@@ -146,3 +153,12 @@ def test_a_run_whose_reader_is_gone_goes_on(tmp_path: Path) -> None:
         os.close(write)
         assert run.end(90.0) == 0
         assert run.result["status"] == "done"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_before_there_is_a_run_is_an_interruption(tmp_path: Path, number: signal.Signals) -> None:
+    with command(tmp_path, *LONG) as run:
+        run.until(lambda: handles(run.process.pid, signal.SIGTERM))
+        run.signal(number)
+        assert run.end(10.0) == 130
+        assert "Traceback" not in run.output

@@ -45,6 +45,17 @@ def test_anything_raised_becomes_words_that_can_be_sent(error: BaseException, wo
     assert msgspec.json.decode(msgspec.json.encode(trace_of(error))).strip()
 
 
+def test_what_flodl_found_itself_needs_no_traceback() -> None:
+    with pytest.raises(NotReady) as alone:
+        raise NotReady("no data here")
+    assert trace_of(alone.value) == "no data here"
+    caused = NotReady("cannot be built")
+    with pytest.raises(SystemExit) as left:
+        leaves()
+    caused.__cause__ = left.value
+    assert "in leaves" in trace_of(caused)
+
+
 def test_megabytes_are_cut() -> None:
     error = ValueError("z" * 5_000_000)
     assert len(words_of(error)) < 2100

@@ -44,7 +44,7 @@ def test_what_the_coordinator_said_is_what_stands_there() -> None:
         (ConfigError("no such model"), "failed", 2),
         (NotReady("node-a: no interpreter"), "failed", 3),
         (Interrupted("signal"), "interrupted", 130),
-        (OSError("the disk is full"), "failed", 4),
+        (ValueError("a bug of ours"), "failed", 5),
     ],
 )
 def test_a_run_that_never_began_has_a_result_too(error: Exception, status: str, code: int, runs: Path) -> None:
