@@ -19,4 +19,4 @@ def seconds_until(at: str, now: datetime | None = None) -> float:
     if there <= moment.replace(tzinfo=None):
         there += timedelta(days=1)
     aware = there.astimezone() if zone is None else there.replace(tzinfo=zone)
-    return (aware - moment).total_seconds()
+    return aware.timestamp() - moment.timestamp()

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from flodl.decide.messages import CallbackResult, EpochEnded, Goodbye
+from flodl.decide.messages import CallbackResult, EpochEnded, Goodbye, IntervalEnded
+from flodl.decide.totals import IntervalMetrics
 from flodl.errors import FlodlError
-from flodl.record.metrics import MetricsFile, read_metrics
+from flodl.record.metrics import MetricsFile, read_intervals, read_metrics
 from tests.record.figures import epoch, window_done
 
 
@@ -43,6 +44,34 @@ def test_an_evaluation_that_is_written_already_is_not_written_twice(metrics: Met
     metrics.append(epoch(0, eval={"accuracy": 0.9}))
     metrics.append_eval(0, {"accuracy": 0.9})
     assert metrics_path(metrics).read_bytes().count(b"\n") == 1
+
+
+def test_parts_of_an_epoch_and_evaluations_within_it_stand_before_its_line_and_are_no_epochs(
+    metrics: MetricsFile,
+) -> None:
+    part = IntervalMetrics(
+        epoch=0,
+        interval=1,
+        intervals=2,
+        samples=500,
+        loss=1.5,
+        wall_seconds=2.0,
+        samples_per_second=250.0,
+        scalars={},
+        rounds=3,
+        anchor=10,
+        phase="warmup",
+        divergence=0.01,
+        learning_rate=0.1,
+    )
+    midway = CallbackResult(name="eval", ok=True, values={"accuracy": 0.4}, epoch=0, samples_done=500)
+    metrics.observe(window_done(0, 3, midway), [IntervalEnded(metrics=part, reason="half of it")])
+    metrics.observe(window_done(1, 4), [ended(0)])
+    metrics.observe(window_done(0, 5, evaluated(0.9, epoch=0)), [])
+    path = metrics_path(metrics)
+    assert [m.eval for m in read_metrics(path)] == [{"accuracy": 0.9}]
+    assert read_intervals(path) == [part]
+    assert b'{"epoch":0,"samples_done":500,"eval":{"accuracy":0.4}}\n' in path.read_bytes()
 
 
 def test_a_failed_evaluation_and_a_save_leave_no_line(metrics: MetricsFile) -> None:
