@@ -22,7 +22,7 @@ from omegaconf import OmegaConf
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import IterableDataset
+from torch.utils.data import Dataset, IterableDataset
 
 from flodl.engine.data import Loading
 from flodl.engine.optim import made_optimizer
@@ -151,9 +151,11 @@ def _data_sets(job: JobSpec, place: Surroundings, tree: Mapping[str, Any]) -> tu
 
 
 def _parts(made: Any) -> tuple[Any, Any]:
-    """Training and evaluation set of what a data set's target gave: two named parts, or a bare set to train on."""
+    """Training and evaluation set of what a data set's target gave: two parts, or a bare set to train on."""
     if isinstance(made, Mapping):
         return made.get("train"), made.get("eval")
+    if isinstance(made, tuple) and len(made) == 2 and all(isinstance(part, Dataset) for part in made):
+        return made
     if _is_map_style(made) or isinstance(made, IterableDataset):
         return made, None
     return getattr(made, "train", None), getattr(made, "eval", None)

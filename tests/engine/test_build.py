@@ -206,6 +206,16 @@ def test_a_stream_of_data_is_refused_in_words(project: Path) -> None:
     assert "its train set is a list_iterator; it must be map-style: have __len__ and __getitem__" in text
 
 
+def test_a_pair_of_data_sets_is_one_to_train_on_and_one_to_be_judged_on(project: Path) -> None:
+    (project / "pairs.py").write_text(
+        "import torch\nfrom torch.utils.data import TensorDataset\n"
+        "def made(n): return TensorDataset(torch.zeros(n, 1, 8, 8), torch.zeros(n, dtype=torch.int64))\n"
+        "def pair(): return made(200), made(30)\n"
+    )
+    built = build(changed("dataset", "pairs.pair"), Surroundings(device=torch.device("cpu"), path=str(project)))
+    assert (built.num_samples, len(built.eval)) == (200, 30)
+
+
 def test_every_host_tells_the_same_signature_of_the_same_data() -> None:
     same, other = build(JOB, HERE), build(changed("dataset", "flodl.datasets.synthetic.synthetic"), HERE)
     assert build(JOB, HERE).data_signature == same.data_signature
