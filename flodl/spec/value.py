@@ -42,9 +42,10 @@ def unwritable(tree: object) -> str:
         return f"is too large: whole numbers stay below 2**{INT_BITS}"
     if isinstance(tree, str) and any("\ud800" <= letter <= "\udfff" for letter in tree):
         return "is not text: it holds bytes that are no UTF-8"
+    parts: list[object] = []
     if isinstance(tree, Mapping):
         pairs = cast("Mapping[object, object]", tree)
-        return next(filter(None, map(unwritable, (*pairs, *pairs.values()))), "")
-    if isinstance(tree, list | tuple):
-        return next(filter(None, map(unwritable, cast("list[object]", tree))), "")
-    return ""
+        parts = [*pairs, *pairs.values()]
+    elif isinstance(tree, list | tuple):
+        parts = list(cast("list[object]", tree))
+    return next((fault for part in parts if (fault := unwritable(part))), "")
