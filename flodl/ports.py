@@ -41,7 +41,8 @@ class HostLaunch(msgspec.Struct, frozen=True, kw_only=True):
 
     label: the host's name in the cluster. python: interpreter ("" : this one). path: working folder, first on
     sys.path ("" : here). env: variables of every rank of this host. ranks, devices: global numbers and device names
-    ("cuda:0", "cpu"), same length. preload: modules that are loaded once, before ranks are forked. secret: what goes over standard input only (spec, keys, env_pass values).
+    ("cuda:0", "cpu"), same length. preload: modules that are loaded once, before ranks are forked. secret: what goes
+    over standard input only (spec, keys, env_pass values).
     """
 
     label: str

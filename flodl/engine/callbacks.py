@@ -14,11 +14,10 @@ from flodl.engine.evaluate import evaluate, figures
 from flodl.engine.orders import Link
 from flodl.engine.tally import finite
 from flodl.engine.weights import to_bytes
+from flodl.record.folder import WEIGHTS_FILE
 from flodl.spec.job import EvalConfig
 
-__all__ = ["WEIGHTS_FILE", "Callbacks"]
-
-WEIGHTS_FILE = "weights.safetensors"
+__all__ = ["Callbacks"]
 
 
 class Callbacks:

@@ -32,7 +32,7 @@ from flodl.engine.rounds import Rounds
 from flodl.engine.schedule import LearningRate
 from flodl.engine.tally import Tally, finite
 
-__all__ = ["Edges", "Parts"]
+__all__ = ["Edges", "Parts", "Step"]
 
 
 class Step(Protocol):

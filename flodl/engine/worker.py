@@ -39,7 +39,7 @@ from flodl.errors import ConfigError, FlodlError, NotReady
 from flodl.spec.elche import ElCheConfig
 from flodl.spec.job import JobSpec
 
-__all__ = ["main", "make_loop", "positions_per_epoch", "serve"]
+__all__ = ["main", "make_loop", "make_rule", "positions_per_epoch", "serve", "surroundings"]
 
 DEAD_SECONDS = 30.0
 GRANT_SECONDS = 600.0  # a grant's rounds also wait for the slowest rank's steps and callbacks

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import signal
 import threading
 import time
 from collections import deque
@@ -33,6 +32,7 @@ from flodl.decide.messages import (
     TimeReached,
 )
 from flodl.decide.roster import Place
+from flodl.engine.errands import ending
 from flodl.engine.receiving import UploadSink
 from flodl.engine.server import Endpoints, LinkServer, Listen
 from flodl.errors import FlodlError, Interrupted, NotReady
@@ -192,7 +192,7 @@ class LiveWorld:
             with contextlib.suppress(OSError):  # a full disk costs lines, not the watch over the ranks
                 self._on_line(notice.rank, notice.host, notice.text)
         elif notice.kind == "exit":
-            self._mourn(notice.rank, _ending(notice.code))
+            self._mourn(notice.rank, ending(notice.code) + (" and no goodbye" if notice.code >= 0 else ""))
         elif notice.kind == "gone":
             for rank, place in self._places.items():
                 if place.host == notice.host:
@@ -210,12 +210,3 @@ class LiveWorld:
             f"not ready within cluster.controller.join.timeout_seconds={self._join_seconds:g}: {names}"
             + "".join(f"\n  | {line}" for place in missing[:1] for line in self.last_lines(place.rank))
         )
-
-
-def _ending(code: int) -> str:
-    if code < 0:
-        try:
-            return f"was ended by {signal.Signals(-code).name}"
-        except ValueError:
-            return f"was ended by signal {-code}"
-    return f"ended with exit code {code} and no goodbye"

@@ -56,13 +56,13 @@ def main() -> None:
 
 
 def _train(folder: str) -> None:
-    command = [sys.executable, "-m", "flodl", "elche=cpu_async", "dataset=synthetic", "dataset.num_samples=1920",
-               "trainer.batch_size=16", "trainer.num_epochs=1", "optim.lr=0.001", "optim.momentum=0",
-               "optim.nesterov=false", "scheduler=constant", "eval=off", "elche.max_anchor=10", "model._target_=tests.bench.overlap.Wide",
-               "~model.in_shape", "~model.num_classes", "~model.depth", "~model.width",
-               "step._target_=tests.bench.overlap.TimedStep", "~step.label_smoothing", f"+step.folder={folder}",
-               f"cluster.workers=[{{host: localhost, local_devices: 'cpu:2', speed: {SPEED}}}]",
-               f"hydra.run.dir={folder}/run"]  # fmt: skip
+    job = ["elche=cpu_async", "elche.max_anchor=10", "dataset=synthetic", "dataset.num_samples=1920", "eval=off",
+           "trainer.batch_size=16", "trainer.num_epochs=1", "scheduler=constant", "optim.lr=0.001", "optim.momentum=0",
+           "optim.nesterov=false", "model._target_=tests.bench.overlap.Wide", "~model.in_shape", "~model.num_classes",
+           "~model.depth", "~model.width", "step._target_=tests.bench.overlap.TimedStep", "~step.label_smoothing",
+           f"+step.folder={folder}", f"hydra.run.dir={folder}/run",
+           f"cluster.workers=[{{host: localhost, local_devices: 'cpu:2', speed: {SPEED}}}]"]  # fmt: skip
+    command = [sys.executable, "-m", "flodl", *job]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stdout + done.stderr)
