@@ -101,6 +101,6 @@ def _ended_epochs(mind: Mind, order: Order, at: float) -> list[Command]:
         )
         told.append(EpochEnded(metrics=metrics, reason=f"the last sample of epoch {epoch} is accepted"))
         if state.ledger.epoch is not None:
-            figures = {"loss": metrics.loss, **metrics.scalars}
+            figures = {**({} if metrics.loss is None else {"loss": metrics.loss}), **metrics.scalars}
             told += judge_figures(mind, {f"{TRAIN}{name}": value for name, value in figures.items()}, at)
     return told

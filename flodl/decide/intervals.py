@@ -21,7 +21,7 @@ class Intervals(msgspec.Struct, kw_only=True):
     epoch: int = -1
     told: int = 0
     samples: int = 0
-    loss_sum: float = 0.0
+    loss_sum: float | None = 0.0
     wall_seconds: float = 0.0
 
 
@@ -39,14 +39,16 @@ def ended_interval(mind: Mind, epoch: int) -> list[Command]:
     number = samples * parts // state.ledger.epoch_samples
     if not before.told < number < parts:
         return []
-    loss_sum, new, took = sums.loss * samples, samples - before.samples, wall - before.wall_seconds
+    loss_sum = None if sums.loss is None else sums.loss * samples
+    is_known = loss_sum is not None and before.loss_sum is not None
+    new, took = samples - before.samples, wall - before.wall_seconds
     state.intervals = Intervals(epoch=epoch, told=number, samples=samples, loss_sum=loss_sum, wall_seconds=wall)
     metrics = IntervalMetrics(
         epoch=epoch,
         interval=number,
         intervals=parts,
         samples=samples,
-        loss=(loss_sum - before.loss_sum) / max(1, new),
+        loss=((loss_sum or 0.0) - (before.loss_sum or 0.0)) / max(1, new) if is_known else None,
         wall_seconds=took,
         samples_per_second=new / took if took > 0.0 else 0.0,
         scalars={name: scalar.result for name, scalar in sorted(sums.scalars.items())},

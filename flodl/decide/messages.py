@@ -128,7 +128,8 @@ class WindowDone(_Plain, frozen=True, kw_only=True, tag=True):
     for ElChe (a first window's first batch is left out where there is another; timed_ms is compute only).
     compute_ms, data_wait_ms, idle_ms (waiting for orders and slower ranks), callback_ms: of this window, all
     batches. exposed_ms: averaging time that training waited for since the last report. loss_sum: sum over batches
-    of mean batch loss x samples. scalars: what the step recorded (flodl.record_scalar), by name.
+    of mean batch loss x samples, None where one was not finite. scalars: what the step recorded
+    (flodl.record_scalar), by name.
     divergence and nonfinite: of the grant's rounds (see AveragingDone), grants only.
     """
 
@@ -145,7 +146,7 @@ class WindowDone(_Plain, frozen=True, kw_only=True, tag=True):
     idle_ms: float = 0.0
     callback_ms: float = 0.0
     exposed_ms: float = 0.0
-    loss_sum: float = 0.0
+    loss_sum: float | None = 0.0
     scalars: dict[str, Scalar] = {}
     divergence: float = 0.0
     nonfinite: str = ""

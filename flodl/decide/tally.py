@@ -25,7 +25,7 @@ class RankSums(msgspec.Struct, kw_only=True):
     data_wait_ms: float = 0.0
     averaging_ms: float = 0.0
     idle_ms: float = 0.0
-    loss_sum: float = 0.0
+    loss_sum: float | None = 0.0
     peak_memory_bytes: int = 0
 
     def add(self, more: WindowDone | RankSums, averaging_ms: float) -> None:
@@ -36,7 +36,7 @@ class RankSums(msgspec.Struct, kw_only=True):
         self.data_wait_ms += more.data_wait_ms
         self.averaging_ms += averaging_ms
         self.idle_ms += more.idle_ms
-        self.loss_sum += more.loss_sum
+        self.loss_sum = _sum([self.loss_sum, more.loss_sum])
         self.peak_memory_bytes = max(self.peak_memory_bytes, more.peak_memory_bytes)
 
 
@@ -66,9 +66,20 @@ class EpochSums(msgspec.Struct, kw_only=True):
         return sum(sums.samples for sums in self.ranks.values())
 
     @property
-    def loss(self) -> float:
-        """Mean loss per sample."""
-        return sum((sums.loss_sum for sums in self.ranks.values()), 0.0) / max(1, self.samples)
+    def loss(self) -> float | None:
+        """Mean loss per sample; None where a batch's loss was not finite."""
+        return _mean([sums.loss_sum for sums in self.ranks.values()], self.samples)
+
+
+def _sum(parts: Sequence[float | None]) -> float | None:
+    """The sum of what is finite through and through; None where one part was not (a diverged run is not told as 0)."""
+    known = [part for part in parts if part is not None]
+    return sum(known, 0.0) if len(known) == len(parts) else None
+
+
+def _mean(parts: Sequence[float | None], samples: int) -> float | None:
+    total = _sum(parts)
+    return None if total is None else total / max(1, samples)
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +145,7 @@ class Tally(msgspec.Struct, kw_only=True):
         samples = sum([done.samples for done in order.reports.values()])
         if not samples:
             return
-        self.train_loss = sum([done.loss_sum for done in order.reports.values()]) / samples
+        self.train_loss = _mean([done.loss_sum for done in order.reports.values()], samples)
         self.shares = {rank: done.samples / samples for rank, done in sorted(order.reports.items())}
         if seconds > 0.0:
             now = samples / seconds

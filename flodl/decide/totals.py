@@ -63,10 +63,13 @@ class RankEpoch(_Figures, frozen=True, kw_only=True):
 
 
 class EpochMetrics(_Figures, frozen=True, kw_only=True):
-    """One epoch of the whole world. loss: weighted by samples. wall_seconds: previous epoch's end to this one's."""
+    """One epoch of the whole world.
+
+    loss: weighted by samples, null where it was not finite. wall_seconds: previous epoch's end to this one's.
+    """
 
     epoch: int
-    loss: float
+    loss: float | None
     wall_seconds: float
     samples: int
     samples_per_second: float
@@ -90,7 +93,7 @@ class IntervalMetrics(_Figures, frozen=True, kw_only=True):
     interval: int
     intervals: int
     samples: int
-    loss: float
+    loss: float | None
     wall_seconds: float
     samples_per_second: float
     scalars: dict[str, float]

@@ -57,6 +57,10 @@ class Tally:
         self.batches += 1
         self.samples += samples
 
+    def _loss_sum(self) -> float | None:
+        total = 0.0 if self.loss is None else float(self.loss)
+        return total if math.isfinite(total) else None
+
     def spend(self, what: str, ms: float) -> None:
         """Add time. what: data_wait, idle, callback, exposed or compute (beyond the steps' own)."""
         self.spans[what] = self.spans.get(what, 0.0) + ms
@@ -89,7 +93,7 @@ class Tally:
             idle_ms=self.spans.get("idle", 0.0),
             callback_ms=self.spans.get("callback", 0.0),
             exposed_ms=self.spans.get("exposed", 0.0),
-            loss_sum=finite(float(self.loss)) if self.loss is not None else 0.0,
+            loss_sum=self._loss_sum(),
             scalars=dict(self.scalars.scalars()),
             divergence=finite(self.divergence),
             nonfinite=self.nonfinite,

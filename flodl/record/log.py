@@ -103,8 +103,9 @@ def _command(command: Command) -> str:
             return f"generation {command.generation}: ranks {members}: {command.reason}"
         case EpochEnded():
             figures = command.metrics
+            loss = "not finite" if figures.loss is None else f"{figures.loss:.4f}"
             return (
-                f"epoch {figures.epoch}: loss {figures.loss:.4f}, {figures.samples_per_second:.0f} samples/s, "
+                f"epoch {figures.epoch}: loss {loss}, {figures.samples_per_second:.0f} samples/s, "
                 f"anchor {figures.anchor}, {figures.phase}"
             )
         case Alert():

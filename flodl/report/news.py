@@ -24,7 +24,7 @@ from flodl.decide.messages import (
 from flodl.decide.totals import EpochMetrics, IntervalMetrics
 from flodl.decide.view import View
 
-__all__ = ["News", "epoch_line", "news", "shares_line"]
+__all__ = ["News", "epoch_line", "loss_words", "news", "shares_line"]
 
 SHOWN_RANKS = 8
 
@@ -44,12 +44,17 @@ def news(event: Event, commands: Sequence[Command], view: View) -> list[News]:
     return lines
 
 
+def loss_words(loss: float | None) -> str:
+    """A training loss, said where it is no number."""
+    return "loss not finite" if loss is None else f"loss {loss:.4f}"
+
+
 def epoch_line(metrics: EpochMetrics, num_epochs: int) -> str:
     """One finished epoch. People count epochs from 1, files from 0."""
     width = len(str(num_epochs))
     parts = [
         f"epoch {metrics.epoch + 1:>{width}}/{num_epochs}",
-        f"loss {metrics.loss:.4f}",
+        loss_words(metrics.loss),
         f"{metrics.samples_per_second:,.0f} samples/s",
         f"anchor {metrics.anchor} {metrics.phase}",
     ]
@@ -108,7 +113,7 @@ def _of_command(command: Command, view: View) -> Iterator[News]:
 def _interval_line(metrics: IntervalMetrics, num_epochs: int) -> str:
     """A part of an epoch."""
     part = f"epoch {metrics.epoch + 1}/{num_epochs}, {metrics.interval / metrics.intervals:.0%} of it"
-    return f"{part}  loss {metrics.loss:.4f}  {metrics.samples_per_second:,.0f} samples/s"
+    return f"{part}  {loss_words(metrics.loss)}  {metrics.samples_per_second:,.0f} samples/s"
 
 
 def _values(values: Mapping[str, float]) -> list[str]:

@@ -174,3 +174,14 @@ def test_merging_scalars_is_associative(reduction: Reduction) -> None:
 def test_a_scalar_whose_reduction_changed_begins_anew() -> None:
     assert Scalar("sum", 5.0).merged(Scalar("max", 1.0)) == Scalar("max", 1.0)
     assert Scalar("mean", 0.0).result == 0.0
+
+
+def test_a_loss_that_was_not_finite_leaves_its_epoch_without_one_and_not_the_next() -> None:
+    tally = Tally()
+    tally.begin(0.0)
+    for number, loss_sum in enumerate([20.0, None, 20.0]):
+        tally.accept(order(report(0, samples=10, loss_sum=loss_sum), number=number), 1.0 + number, 0.0)
+    assert tally.close_epoch(0, samples=30, anchor=1, phase="stable").loss is None
+    assert tally.totals(places_of([10]), OUTCOME).train_loss is None
+    tally.accept(order(report(0, samples=10), epoch=1, number=4), 5.0, 0.0)
+    assert tally.close_epoch(1, samples=10, anchor=1, phase="stable").loss == 2.0
