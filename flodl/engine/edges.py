@@ -199,6 +199,7 @@ class Edges:
     def report(self) -> None:
         """Send the figures since the last report and begin anew."""
         parts = self.parts
+        parts.rounds.require_whole()
         window = (parts.rank, parts.rounds.generation, self.round.number)
         self.link.send(self.tally.report(window, parts.pace.take(), parts.device))
         self.tally.clear()

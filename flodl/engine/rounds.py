@@ -14,6 +14,7 @@ from flodl.decide.messages import FormGroup
 from flodl.engine.averaging.lane import Lane
 from flodl.engine.averaging.rule import Outcome, RoundOrder, Rule
 from flodl.engine.averaging.start import digest, from_bytes, start_tensors, to_bytes
+from flodl.errors import FlodlError
 from flodl.ports import Averager
 
 __all__ = ["Rounds"]
@@ -42,12 +43,26 @@ class Rounds:
         self.ranks: tuple[int, ...] = ()
         self.last_round = 0
         self._model = model
+        self._parameters = _identities(model)
         self._averager = averager
         self._niceness = niceness
         self._device = device or torch.device("cpu")
         self._lane: Lane | None = None
         self._wanted = RoundOrder(0, 0, 0.0)
         self._last_end = time.perf_counter()
+
+    def require_whole(self) -> None:
+        """Raise where the model no longer has the parameters that it was built with (asked once per report).
+
+        A step that replaces them trains tensors that neither the optimizer nor the averaging knows.
+        """
+        now = _identities(self._model)
+        if now != self._parameters:
+            names = sorted(name for name, _ in now.items() ^ self._parameters.items())
+            raise FlodlError(
+                f"the model's parameters were replaced while training: {names[0]} (of {len(set(names))}); "
+                "make them all in its constructor, and change their values in place"
+            )
 
     def form(self, command: FormGroup) -> Future[list[Tensor]]:
         """Leave the old generation as it is and join the new one on a fresh thread.
@@ -114,3 +129,7 @@ class Rounds:
         if report is not None:
             report(outcome)
         return outcome
+
+
+def _identities(model: nn.Module) -> dict[str, int]:
+    return {name: id(parameter) for name, parameter in model.named_parameters()}

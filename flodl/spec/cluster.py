@@ -16,6 +16,8 @@ __all__ = ["ClusterSpec", "ControllerSpec", "DeploySpec", "HostOverrides", "Host
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 
+SLOWEST = 0.001  # below that a step sleeps for so long that the run looks hung, and obeys no signal
+
 
 class JoinSpec(Value, frozen=True, kw_only=True):
     """How long the controller waits for ranks, and with how many it may begin (null: all of them)."""
@@ -88,9 +90,9 @@ class HostSpec(Value, frozen=True, kw_only=True):
 
     def _speed_problems(self, key: str) -> Iterator[Problem]:
         speeds = self.speed if isinstance(self.speed, tuple) else (self.speed,)
-        if any(speed > 1 for speed in speeds):
-            yield Problem(key=f"{key}.speed", value=str(self.speed), constraint="a device can only be slowed down",
-                          remedy="use numbers from above 0 to 1.0 (its own speed)")  # fmt: skip
+        if any(not SLOWEST <= speed <= 1 for speed in speeds):
+            yield Problem(key=f"{key}.speed", value=str(self.speed), constraint="a device can only be slowed down, and not for ever",
+                          remedy=f"use numbers from {SLOWEST} to 1.0 (its own speed)")  # fmt: skip
         count = named_count(self.local_devices)
         if isinstance(self.speed, tuple) and (not speeds or count not in (None, len(speeds))):
             named = f"{count} devices" if count is not None else str(self.local_devices)

@@ -88,7 +88,7 @@ SAMPLES: dict[str, Sample] = {
     "cluster.workers.0.overrides.precision": Sample("bfloat16", ("bf16", "16")),
     "cluster.workers.0.overrides.compile": Sample("true", ("maybe", "5")),
     "cluster.workers.0.overrides.num_workers": Sample("0", COUNT_FROM_0),
-    "cluster.workers.0.speed": Sample("[1.0, 0.4]", ("0", "1.5", "slow", "[]", "[1.0, nan]")),
+    "cluster.workers.0.speed": Sample("[1.0, 0.4]", ("0", "1e-9", "1.5", "slow", "[]", "[1.0, nan]")),
     "cluster.workers.0.env": Sample("{A: b}", ("{RANK: 1}", "{1a: b}", "{API_KEY: b}", "{A: [b]}", "A")),
     "cluster.env": Sample("{NCCL_DEBUG: WARN}", ("{FLODL_X: 1}", "{MASTER_PORT: 1}", "{A: 0.5}", "A")),
     "cluster.env_pass": Sample("[WANDB_API_KEY]", ("[WORLD_SIZE]", "['a b']", "A", "[5]")),

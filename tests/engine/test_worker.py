@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from flodl.decide.messages import Goodbye, Range, RankFailed, RankReady, Round, RunWindow, WindowDone
 from flodl.decide.roster import Place
@@ -107,6 +108,38 @@ def test_a_step_that_raises_is_told_with_its_last_lines(tmp_path: Path) -> None:
     assert failed.kind == "step"
     assert failed.message.startswith("RuntimeError: mat1 and mat2")
     assert failed.trace.splitlines()[-1] == failed.message
+
+
+class Swapping(nn.Module):
+    """Replaces a layer each time it runs, as a model with lazily built parts may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(64, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self.last = nn.Linear(64, 10)
+        out: torch.Tensor = self.last(images.flatten(1))
+        return out
+
+
+class Growing(Swapping):
+    """Gains a parameter while it runs."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self.extra = nn.Parameter(torch.zeros(1))
+        out: torch.Tensor = self.last(images.flatten(1)) + self.extra
+        return out
+
+
+@pytest.mark.parametrize(("name", "culprit"), [("Swapping", "last.bias"), ("Growing", "extra")])
+def test_a_model_whose_parameters_are_replaced_while_training_is_refused(
+    name: str, culprit: str, tmp_path: Path
+) -> None:
+    model = Component(target=f"tests.engine.test_worker.{name}")
+    done, link = life(JOB.replace(model=model, trusted_targets=("tests",)), tmp_path / "store", windows())
+    assert not done
+    assert f"replaced while training: {culprit}" in link.sent[-1].message
 
 
 @pytest.mark.parametrize(
