@@ -91,7 +91,8 @@ class HostSpec(Value, frozen=True, kw_only=True):
     def _speed_problems(self, key: str) -> Iterator[Problem]:
         speeds = self.speed if isinstance(self.speed, tuple) else (self.speed,)
         if any(not SLOWEST <= speed <= 1 for speed in speeds):
-            yield Problem(key=f"{key}.speed", value=str(self.speed), constraint="a device can only be slowed down, and not for ever",
+            yield Problem(key=f"{key}.speed", value=str(self.speed),
+                          constraint="a device can only be slowed down, and not for ever",
                           remedy=f"use numbers from {SLOWEST} to 1.0 (its own speed)")  # fmt: skip
         count = named_count(self.local_devices)
         if isinstance(self.speed, tuple) and (not speeds or count not in (None, len(speeds))):

@@ -149,7 +149,8 @@ def test_ranks_that_do_not_come_in_time_are_named() -> None:
     with live(2, tell=mute, join_seconds=10.0) as run, pytest.raises(NotReady) as raised:
         run.until(RankDied, 2)
     assert str(raised.value) == (
-        "not ready within cluster.controller.join.timeout_seconds=10: rank 1 (here cpu)\n  | building something for ever"
+        "not ready within cluster.controller.join.timeout_seconds=10: rank 1 (here cpu)"
+        "\n  | building something for ever"
     )
 
 
