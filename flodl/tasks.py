@@ -105,10 +105,6 @@ def unbuilt(job: JobSpec) -> Iterator[Problem]:
                           remedy="use cluster=local or rehearsal; task=simulate does without the hosts")  # fmt: skip
         if host.docker is not None:
             yield Problem(key=f"{key}.docker", value=host.docker, constraint=later, remedy="leave it out")
-        for name in ("micro_batch", "precision", "compile"):
-            value = getattr(host.overrides, name)
-            if value is not None:
-                yield Problem(key=f"{key}.overrides.{name}", value=str(value), constraint=later, remedy="leave it out")
     for name in ("code", "data"):
         if getattr(job.cluster.deploy, name) != "none":
             yield Problem(key=f"cluster.deploy.{name}", value="rsync", constraint=later, remedy="copy it yourself")

@@ -20,6 +20,7 @@ from flodl.decide.coordinator import Coordinator
 from flodl.decide.messages import Command, End, Event, RankDied, RankReady, RunWindow
 from flodl.decide.roster import Place, resolve_mode, roster
 from flodl.engine.fanout import LocalFanOut
+from flodl.engine.inprocess import InProcessWorld, payload_here
 from flodl.engine.keys import make_keys
 from flodl.engine.launches import launches, threads_per_rank, told
 from flodl.engine.server import Listen
@@ -36,7 +37,7 @@ from flodl.record.text import clean
 from flodl.record.versions import Versions, versions
 from flodl.report.rig import hosts_of, rig_line
 from flodl.report.summary import print_summary
-from flodl.report.terminal import Terminal, terminal, terminal_console
+from flodl.report.terminal import PlainTerminal, Terminal, terminal, terminal_console
 from flodl.spec.codec import canonical_json, sha256
 from flodl.spec.job import JobSpec
 
@@ -66,11 +67,14 @@ def run(
     story = _Story(folder, begun)
     try:
         folder.write_spec(canonical_json(job), sha256(job))
-        places = roster(job, _counted(job))
+        places = _chosen(job, roster(job, _counted(job)))
         job = resolved(job, places)
         story.meet(job, places)
         with closing(folder):
-            end = _train(job, places, story, fan_out, tuple(listeners), console)
+            if job.debug.inprocess:
+                end = _train_here(job, places[0], story, tuple(listeners), console)
+            else:
+                end = _train(job, places, story, fan_out, tuple(listeners), console)
         _conclude(folder, result(end, story.told()), console)
     except (Exception, KeyboardInterrupt) as error:
         told = story.failure(error)
@@ -130,6 +134,31 @@ def _train(
             story.pass_on()
     folder.status.write(coordinator.view(), state=end.status)
     return end
+
+
+def _train_here(
+    job: JobSpec, place: Place, story: _Story, listeners: tuple[drive.Listener, ...], console: Console
+) -> End:
+    """The one rank is this process: its output is the terminal's, and its signals are the debugger's."""
+    folder, coordinator = story.folder, Coordinator(job, (place,))
+    folder.start_journal(sha256(job), (place,))
+    world = InProcessWorld(folder.open_upload)
+    threads = threads_per_rank(1)
+    with PlainTerminal(coordinator.view, console) as shown:
+        story.shown = shown
+        shown.say(f"{rig_line(job, (place,), {place.host: threads})}, in this process")
+        if job.stop.at is not None:
+            world.end_by(seconds_until(job.stop.at), f"stop.at={job.stop.at}")
+        heard = (folder.observe, story.observe, shown.observe, *listeners)
+        payload = payload_here(job, place, folder.run_id, threads)
+        end = world.while_driven(lambda: drive.run(coordinator, world, heard), payload)
+    folder.status.write(coordinator.view(), state=end.status)
+    return end
+
+
+def _chosen(job: JobSpec, places: tuple[Place, ...]) -> tuple[Place, ...]:
+    """The devices that train: all, or for a debugger the first."""
+    return places[:1] if job.debug.inprocess else places
 
 
 def _counted(job: JobSpec) -> dict[str, int]:

@@ -42,7 +42,8 @@ def _release(mind: Mind, reason: str) -> list[Command]:
     """Everybody who is left may go."""
     if not mind.alive:
         return _end(mind)
-    return [Finish(to=mind.alive, reason=reason)]
+    everywhere: tuple[CallbackName, ...] = ("eval",) if mind.job.debug.eval_everywhere else ()
+    return [Finish(to=mind.alive, callbacks=everywhere, reason=reason)]
 
 
 def on_goodbye(mind: Mind, event: Goodbye) -> list[Command]:
@@ -53,6 +54,8 @@ def on_goodbye(mind: Mind, event: Goodbye) -> list[Command]:
     told: list[Command] = []
     for result in event.callbacks:
         problem = state.callbacks.take(result)
+        if problem and result.name == "eval" and mind.job.debug.eval_everywhere:
+            state.failure = state.failure or f"{mind.name(event.rank)}: {problem}"
         if problem:
             told.append(alert(f"{mind.name(event.rank)}: {problem}", "another rank tries where it can", event.rank))
     return [*told, *_go_on(mind, event.rank)]

@@ -59,9 +59,20 @@ def _form_first_group(mind: Mind) -> list[Command]:
             ranks=mind.alive,
             source=source,
             trial=trial_rank(mind),
-            reason=reason,
+            reason=f"{reason}; {_numbers(mind)}",
         )
     ]
+
+
+def _numbers(mind: Mind) -> str:
+    """What the ranks compute in, in words; where they differ, each with its ranks."""
+    ways: dict[str, list[str]] = {}
+    for rank in mind.alive:
+        ready = mind.state.readies[rank]
+        ways.setdefault(ready.precision + (", compiled" if ready.is_compiled else ""), []).append(str(rank))
+    if len(ways) == 1:
+        return next(iter(ways))
+    return "; ".join(f"{way}: rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)}" for way, ranks in ways.items())
 
 
 def on_first_group(mind: Mind, event: GroupFormed) -> list[Command]:

@@ -92,7 +92,7 @@ class CallbackResult(_Plain, frozen=True, kw_only=True):
 
 
 class RankReady(_Plain, frozen=True, kw_only=True, tag=True):
-    """A rank has built model, data and step, and can be given work."""
+    """A rank has built model, data and step, and can be given work. precision, is_compiled: of its forward passes."""
 
     at: float
     rank: int
@@ -103,6 +103,8 @@ class RankReady(_Plain, frozen=True, kw_only=True, tag=True):
     fingerprint: str  # of (name, shape, dtype) of every parameter and buffer
     num_parameters: int
     batch_size: int
+    precision: str = "float32"
+    is_compiled: bool = False
     versions: dict[str, str] = {}
 
 
@@ -129,7 +131,8 @@ class WindowDone(_Plain, frozen=True, kw_only=True, tag=True):
     compute_ms, data_wait_ms, idle_ms (waiting for orders and slower ranks), callback_ms: of this window, all
     batches. exposed_ms: averaging time that training waited for since the last report. loss_sum: sum over batches
     of mean batch loss x samples, None where one was not finite. scalars: what the step recorded
-    (flodl.record_scalar), by name.
+    (flodl.record_scalar), by name. skipped_batches, skipped_samples: of these, those whose float16 gradients
+    overflowed: they have no mass. notes: for people.
     divergence and nonfinite: of the grant's rounds (see AveragingDone), grants only.
     """
 
@@ -147,12 +150,15 @@ class WindowDone(_Plain, frozen=True, kw_only=True, tag=True):
     callback_ms: float = 0.0
     exposed_ms: float = 0.0
     loss_sum: float | None = 0.0
+    skipped_batches: int = 0
+    skipped_samples: int = 0
     scalars: dict[str, Scalar] = {}
     divergence: float = 0.0
     nonfinite: str = ""
     learning_rate: float = 0.0
     peak_memory_bytes: int = 0
     callbacks: tuple[CallbackResult, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class AveragingDone(_Plain, frozen=True, kw_only=True, tag=True):

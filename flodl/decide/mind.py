@@ -61,7 +61,7 @@ class Mind:
         self.places = tuple(places)
         self.by_rank = {place.rank: place for place in places}
         ranks = tuple(self.by_rank)
-        self.pace = Pace(job, ranks)
+        self.pace = Pace(job, ranks, {place.rank: place.batch_size / place.speed for place in places})
         self.state = State(
             membership=Membership(alive=list(ranks)),
             ledger=Ledger(epoch_samples=0, num_epochs=job.trainer.num_epochs),

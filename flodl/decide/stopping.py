@@ -27,7 +27,8 @@ BYTES_PER_PARAMETER = 4
 
 class Stopping(msgspec.Struct, kw_only=True):
     """limits: rule -> when the run must be over. begun: when training began. due: when the last window must end, for
-    `rule`. best: of the figure that early stopping follows; stale: readings since it got better. missed: alerted."""
+    `rule`. best: of the figure that early stopping follows; stale: readings since it got better. missed: alerted.
+    windows: accepted so far."""
 
     limits: dict[str, float] = {}
     begun: float | None = None
@@ -36,6 +37,7 @@ class Stopping(msgspec.Struct, kw_only=True):
     best: float | None = None
     stale: int = 0
     missed: bool = False
+    windows: int = 0
 
     def aim(self, closing_seconds: float) -> None:
         """Set `due` so that `closing_seconds` are left before the nearest limit, at most half of the whole time."""
@@ -73,6 +75,7 @@ def overdue(mind: Mind, at: float) -> str:
 def judge_progress(mind: Mind, order: Order, at: float) -> list[Command]:
     """A round is accepted: is it enough, or is there no time for another one?"""
     state, stop = mind.state, mind.job.stop
+    state.stopping.windows += 1
     if state.stop is not None or state.ledger.epoch is None:
         return []
     if state.stopping.limits:
@@ -80,6 +83,8 @@ def judge_progress(mind: Mind, order: Order, at: float) -> list[Command]:
     reason = overdue(mind, at)
     if stop.max_samples is not None and state.ledger.samples_done >= stop.max_samples:
         reason = f"stop.max_samples={stop.max_samples}: {state.ledger.samples_done} samples are done"
+    elif state.stopping.windows == mind.job.debug.max_windows:
+        reason = f"debug.max_windows={state.stopping.windows}: so many are done"
     elif stop.when_settled and mind.pace.is_settled:
         reason = f"stop.when_settled: anchor {mind.pace.elche.anchor} and the divergence have stopped moving"
     return _stop(mind, at, reason) if reason else []

@@ -21,6 +21,7 @@ class RankSums(msgspec.Struct, kw_only=True):
 
     batches: int = 0
     samples: int = 0
+    skipped_batches: int = 0
     compute_ms: float = 0.0
     data_wait_ms: float = 0.0
     averaging_ms: float = 0.0
@@ -32,6 +33,7 @@ class RankSums(msgspec.Struct, kw_only=True):
         """One window more, or a whole epoch."""
         self.batches += more.batches
         self.samples += more.samples
+        self.skipped_batches += more.skipped_batches
         self.compute_ms += more.compute_ms
         self.data_wait_ms += more.data_wait_ms
         self.averaging_ms += averaging_ms
@@ -218,6 +220,7 @@ def _rank_epoch(rank: int, sums: RankSums, wall_seconds: float, batches: int) ->
         rank=rank,
         batches=sums.batches,
         samples=sums.samples,
+        skipped_batches=sums.skipped_batches,
         samples_per_second=_rate(sums.samples, wall_seconds),
         batch_share=sums.batches / batches,
         compute_ms=sums.compute_ms,

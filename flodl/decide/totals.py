@@ -49,7 +49,10 @@ class _Figures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class RankEpoch(_Figures, frozen=True, kw_only=True):
-    """One rank's part of an epoch. batch_share: its part of the batches, 0..1."""
+    """One rank's part of an epoch. batch_share: its part of the batches, 0..1.
+
+    skipped_batches: of its batches, those whose float16 gradients overflowed, which changed nothing.
+    """
 
     rank: int
     batches: int
@@ -60,6 +63,7 @@ class RankEpoch(_Figures, frozen=True, kw_only=True):
     data_wait_ms: float
     averaging_ms: float
     idle_ms: float
+    skipped_batches: int = 0
 
 
 class EpochMetrics(_Figures, frozen=True, kw_only=True):

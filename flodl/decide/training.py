@@ -48,6 +48,7 @@ def _take_report(mind: Mind, order: Order, event: WindowDone) -> list[Command]:
     if ran != event.samples:
         text = f"{mind.name(event.rank)} reports {event.samples} samples, its {event.batches} batches hold {ran}"
         told.append(alert(text, "rank and ledger must cut batches alike", event.rank))
+    told += [alert(f"{mind.name(event.rank)}: {note}", "the rank says so", event.rank) for note in event.notes]
     for result in event.callbacks:
         problem = state.callbacks.take(result)
         if problem:
@@ -82,11 +83,17 @@ def average(mind: Mind, order: Order) -> list[Command]:
             to=mind.alive,
             generation=state.generation,
             round=order.number,
-            masses=tuple(mass(ledger.trained_samples(rank), gamma) for rank in mind.alive),
+            masses=tuple(mass(ledger.trained_samples(rank) - _skipped(order, rank), gamma) for rank in mind.alive),
             consensus=ends or mind.pace.nudged,
             reason=why,
         )
     ]
+
+
+def _skipped(order: Order, rank: int) -> int:
+    """Samples that `rank` trained without learning from them (float16 overflows)."""
+    done = order.reports.get(rank)
+    return done.skipped_samples if done is not None else 0
 
 
 def on_averaging_done(mind: Mind, event: AveragingDone) -> list[Command]:

@@ -12,7 +12,7 @@ import msgspec
 
 from flodl.engine.payload import RankPayload, decode_payload
 
-__all__ = ["encode_birth", "live"]
+__all__ = ["encode_birth", "live", "prepare"]
 
 FAILED = 1
 NOT_BORN = 3
@@ -31,7 +31,7 @@ def live(born: bytes) -> int:
         encoded, env = msgspec.msgpack.decode(born, type=tuple[bytes, dict[str, str]])
         payload = decode_payload(encoded)
         os.environ.update(env)
-        _prepare(payload)
+        prepare(payload)
         work = _worker(payload.entry)
     except (msgspec.MsgspecError, ImportError, AttributeError, OSError, ValueError):
         traceback.print_exc()
@@ -46,7 +46,8 @@ def live(born: bytes) -> int:
     return 0
 
 
-def _prepare(payload: RankPayload) -> None:
+def prepare(payload: RankPayload) -> None:
+    """Environment, folder and threads of this process become the rank's. Before torch is used."""
     os.environ.update(_environment(payload))
     if payload.path:
         os.chdir(payload.path)

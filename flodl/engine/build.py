@@ -24,8 +24,10 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import Dataset, IterableDataset
 
+from flodl.engine.compiling import compile_model
 from flodl.engine.data import Loading
 from flodl.engine.optim import made_optimizer
+from flodl.engine.precision import Precision, precision_of
 from flodl.engine.reading import num_samples, signature
 from flodl.engine.residency import is_resident, settled
 from flodl.engine.schedule import TorchSchedule
@@ -33,7 +35,7 @@ from flodl.engine.surroundings import Surroundings
 from flodl.engine.trust import Trust, checked
 from flodl.errors import ConfigError, FlodlError, NotReady, Problem
 from flodl.spec.component import Component
-from flodl.spec.job import JobSpec
+from flodl.spec.job import JobSpec, TrainerConfig
 from flodl.spec.optim import OptimGroups, read_groups
 from flodl.spec.suggest import did_you_mean
 
@@ -44,8 +46,8 @@ __all__ = ["Built", "build"]
 class Built:
     """One rank's parts. train and eval are map-style data sets, where `settled` has put them; eval may be None.
 
-    batch_size: this host's. num_parameters: trainable scalars. data_signature: length and hash of the training set.
-    Each of the optimizer's groups holds its base learning rate as "initial_lr".
+    batch_size, slice_size: this host's (None: whole batches). num_parameters: trainable scalars. data_signature: length
+    and hash of the training set. Each of the optimizer's groups holds its base learning rate as "initial_lr".
     """
 
     model: nn.Module
@@ -55,6 +57,9 @@ class Built:
     train: Any
     eval: Any
     batch_size: int
+    slice_size: int | None
+    precision: Precision
+    is_compiled: bool
     loading: Loading
     num_samples: int
     num_parameters: int
@@ -93,7 +98,7 @@ def build(job: JobSpec, place: Surroundings) -> Built:
         train=train,
         eval=held_out,
         loading=_loading(job, place, train),
-        batch_size=place.overrides.batch_size or job.trainer.batch_size,
+        **_fitted(job.trainer_with(place.overrides), model, place.device),
         num_samples=num_samples(train),
         num_parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
         data_signature=data_signature,
@@ -174,6 +179,16 @@ def _with_function(component: Component) -> Component:
     return component.replace(args={**component.args, "collate_fn": {"_target_": named, "_partial_": True}})
 
 
+def _fitted(trainer: TrainerConfig, model: nn.Module, device: torch.device) -> dict[str, Any]:
+    """How the model is computed on this device."""
+    return {
+        "batch_size": trainer.batch_size,
+        "slice_size": trainer.slice_size,
+        "precision": precision_of(trainer.precision, device),
+        "is_compiled": compile_model(model, trainer.compile, device),
+    }
+
+
 def _loading(job: JobSpec, place: Surroundings, train: Any) -> Loading:
     """How this host's ranks read the training set; on the device there is nothing to fetch."""
     loader, here = job.loader, place.overrides.num_workers
@@ -182,6 +197,7 @@ def _loading(job: JobSpec, place: Surroundings, train: Any) -> Loading:
         num_workers=0 if is_resident(train, loader, place.device) else loader.num_workers if here is None else here,
         prefetch=loader.prefetch,
         pin_memory=loader.pin_memory,
+        repeated=job.trainer.batch_size if job.debug.overfit else None,
     )
 
 

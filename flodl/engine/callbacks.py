@@ -10,7 +10,7 @@ import torch
 from flodl.decide.messages import CallbackName, CallbackResult
 from flodl.engine.averaging.rule import Rule
 from flodl.engine.build import Built
-from flodl.engine.evaluate import evaluate, figures
+from flodl.engine.evaluate import Scope, evaluate, figures
 from flodl.engine.orders import Link
 from flodl.engine.tally import finite
 from flodl.engine.weights import to_bytes
@@ -60,9 +60,8 @@ class Callbacks:
         """Evaluate one batch as the model is: which figures there are, or why it fails. (0 for what is not finite: an
         untrained model may well overflow.)"""
         built = self._built
-        where = {"device": self._device, "batch_size": built.batch_size, "limit": built.batch_size}
         try:
-            told = figures(built.model, built.step, self._judged, **where)
+            told = figures(built.model, built.step, self._judged, self._scope(limit_batches=1))
         except Exception as trouble:  # noqa: BLE001  whatever the user's metrics raise
             return CallbackResult(name="eval", ok=False, error=f"{type(trouble).__name__}: {trouble}")
         return CallbackResult(name="eval", ok=True, values={name: finite(value) for name, value in told.items()})
@@ -74,8 +73,18 @@ class Callbacks:
 
     def _evaluate(self) -> dict[str, float]:
         built = self._built
-        where = {"device": self._device, "batch_size": built.batch_size, "keep": self._config.metrics}
-        return evaluate(built.model, built.step, self._judged, **where)
+        scope = self._scope(self._config.limit_batches)
+        return evaluate(built.model, built.step, self._judged, scope, keep=self._config.metrics)
+
+    def _scope(self, limit_batches: int | None) -> Scope:
+        """As this rank trains: in slices where whole batches do not fit, in the same precision."""
+        built = self._built
+        return Scope(
+            device=self._device,
+            batch_size=built.slice_size or built.batch_size,
+            limit=None if limit_batches is None else limit_batches * built.batch_size,
+            cast=built.precision.cast,
+        )
 
     def _save(self) -> dict[str, float]:
         data = to_bytes(self._built.model.state_dict())

@@ -34,12 +34,16 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Loading:
-    """name: of the data set, for messages. num_workers: loader processes, 0: the rank reads. prefetch: batches each."""
+    """name: of the data set, for messages. num_workers: loader processes, 0: the rank reads. prefetch: batches each.
+
+    repeated: only so many samples are read, over and over; None: all.
+    """
 
     name: str = "the data set"
     num_workers: int = 0
     prefetch: int = 2
     pin_memory: bool = False
+    repeated: int | None = None
 
 
 class Feed:
@@ -62,7 +66,7 @@ class Feed:
         self.num_positions = num_positions
         self.device = device
         self._pin = loading.pin_memory
-        self._reader = Reader(dataset, seed=seed, name=loading.name)
+        self._reader = Reader(dataset, seed=seed, name=loading.name, repeated=loading.repeated)
         self._workers = Workers(self._reader, loading.num_workers, loading.prefetch) if loading.num_workers else None
         self._ahead: deque[tuple[Range, ...]] = deque()  # batches that are wanted and on their way
         self._rest: list[Range] = []  # held beyond those

@@ -5,10 +5,8 @@ from __future__ import annotations
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
 
 from flodl.decide.messages import (
     Average,
@@ -26,19 +24,14 @@ from flodl.decide.shares import shares
 from flodl.engine.averaging.rule import Outcome, RoundOrder
 from flodl.engine.callbacks import Callbacks
 from flodl.engine.data import Feed
+from flodl.engine.micro import Slices
 from flodl.engine.orders import LOOK_SECONDS, Link, Orders, RankOrder, RegroupedError
 from flodl.engine.pace import Pace
 from flodl.engine.rounds import Rounds
 from flodl.engine.schedule import LearningRate
 from flodl.engine.tally import Tally, finite
 
-__all__ = ["Edges", "Parts", "Step"]
-
-
-class Step(Protocol):
-    """The user's training step: a batch's mean loss, a scalar."""
-
-    def __call__(self, model: nn.Module, batch: Any) -> Tensor: ...
+__all__ = ["Edges", "Parts"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +40,9 @@ class Parts:
 
     rank: int
     device: torch.device
-    seed: int
     gamma: float
     runs_ahead: bool
-    model: nn.Module
-    step: Step
+    slices: Slices
     feed: Feed
     rate: LearningRate
     pace: Pace
@@ -70,6 +61,7 @@ class Edges:
     def __init__(self, parts: Parts, link: Link, orders: Orders) -> None:
         self.parts, self.link, self.orders = parts, link, orders
         self.tally = Tally()
+        parts.slices.say = self.tally.note
         self.round = Round(0, 0, 0, 0)
         self.ran = self.planned = self.ahead = self.epoch = 0
         self.is_open = self.is_past = self.is_left = False
@@ -92,8 +84,9 @@ class Edges:
 
         Past a planned point the next window's figures are not known yet: it is taken to go on as the last one did.
         """
-        windows = self.ran / self.round.batches if self.round.batches else 0.0
-        return self.round.samples_before + self.round.samples * (windows + (1.0 if self.is_past else 0.0))
+        past = self.round.samples if self.is_past else 0
+        part = self.round.samples * self.ran / self.round.batches if self.round.batches else 0.0
+        return self.round.samples_before + part + past
 
     def next_order(self) -> RankOrder | None:
         """What is there while there is work; else wait, for a round's result too.

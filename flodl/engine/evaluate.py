@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,23 +14,27 @@ from torch import Tensor, nn
 from flodl.engine.reading import batch_of, num_samples
 from flodl.errors import FlodlError
 
-__all__ = ["evaluate", "figures"]
+__all__ = ["Scope", "evaluate", "figures"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """How to evaluate. limit: samples, the first ones; None: all. cast: around each call of the step."""
+
+    device: torch.device
+    batch_size: int
+    limit: int | None = None
+    cast: AbstractContextManager[object] = field(default_factory=nullcontext)
 
 
 def evaluate(
-    model: nn.Module,
-    step: Any,
-    dataset: Any,
-    *,
-    device: torch.device,
-    batch_size: int,
-    keep: Container[str] | None = None,
+    model: nn.Module, step: Any, dataset: Any, scope: Scope, *, keep: Container[str] | None = None
 ) -> dict[str, float]:
-    """What `figures` tells of the whole data set; of these the ones named in `keep` (None: all).
+    """What `figures` tells of the data set; of these the ones named in `keep` (None: all).
 
     Raises FlodlError where one of them is not finite (a report holds no NaN).
     """
-    told = figures(model, step, dataset, device=device, batch_size=batch_size)
+    told = figures(model, step, dataset, scope)
     kept = {name: value for name, value in told.items() if keep is None or name in keep}
     broken = [f"{name}={value}" for name, value in kept.items() if not math.isfinite(value)]
     if broken:
@@ -37,21 +42,22 @@ def evaluate(
     return kept
 
 
-def figures(
-    model: nn.Module, step: Any, dataset: Any, *, device: torch.device, batch_size: int, limit: int | None = None
-) -> dict[str, float]:
-    """Means over the samples of `dataset` (the first `limit`): step.metrics where the step has it, else only the loss.
+def figures(model: nn.Module, step: Any, dataset: Any, scope: Scope) -> dict[str, float]:
+    """Means over the samples of `dataset`: step.metrics where the step has it, else only the loss.
 
     The model is in eval mode meanwhile; each of its modules is put back as it was. None for a data set gives {}.
     """
     if dataset is None:
         return {}
-    total = num_samples(dataset) if limit is None else min(limit, num_samples(dataset))
+    total = num_samples(dataset) if scope.limit is None else min(scope.limit, num_samples(dataset))
     sums: dict[str, Tensor] = {}
     with _judging(model), torch.no_grad():
-        for start in range(0, total, batch_size):
-            indices = torch.arange(start, min(total, start + batch_size))
-            for name, mean in _measure(model, step, batch_of(dataset, indices, device)).items():
+        for start in range(0, total, scope.batch_size):
+            indices = torch.arange(start, min(total, start + scope.batch_size))
+            batch = batch_of(dataset, indices, scope.device)
+            with scope.cast:
+                means = _measure(model, step, batch)
+            for name, mean in means.items():
                 weighted = torch.as_tensor(mean, dtype=torch.float64, device="cpu") * len(indices)
                 sums[name] = sums.get(name, torch.zeros((), dtype=torch.float64)) + weighted
     return {name: float(value) / total for name, value in sums.items()}

@@ -11,8 +11,6 @@ from flodl.decide.messages import Average, Cut, Finish, FormGroup, RunWindow
 from flodl.decide.shares import mass
 from flodl.engine.edges import Edges
 from flodl.engine.orders import RankOrder, RegroupedError
-from flodl.engine.scalars import Recorder
-from flodl.engine.seeding import seed_batch
 
 __all__ = ["Loop"]
 
@@ -59,23 +57,20 @@ class Loop(Edges):
         self.is_open, self.is_past = True, False
 
     def train_batch(self) -> None:
-        """One batch: load, seed, set the learning rate, forward, backward, step."""
+        """One batch: load, set the learning rate, forward and backward (slice by slice), step."""
         parts = self.parts
         with self.tally.timing("data_wait"):
             batch = parts.feed.next()
         if batch is None:
             return
         self.link.progress, self.link.activity = self.link.progress + 1, "train"
-        seed_batch(parts.seed, batch.epoch, batch.first_position, parts.device)
         self.tally.learning_rate = parts.rate.at(self.samples_dealt)
         parts.pace.begin()
-        recorded = Recorder()
-        with recorded.during(batch.samples):
-            loss = parts.step(parts.model, batch.inputs)
-        loss.backward()
-        parts.rounds.rule.step(batch.samples)
+        gradients = parts.slices.gradients(batch)
+        if gradients.is_usable:
+            parts.rounds.rule.step(batch.samples)
         parts.pace.end()
-        self.tally.add(loss, batch.samples, recorded)
+        self.tally.add(gradients, batch.samples)
         self.ran, self.epoch = self.ran + 1, batch.epoch
 
     def close_window(self) -> None:
@@ -91,8 +86,8 @@ class Loop(Edges):
         self.parts.rounds.rule.discard()
         self.parts.feed.restate(order.ranges)
         for self.round in order.rounds:
-            self.ran, self.is_past, before = 0, False, self.tally.samples
+            self.ran, self.is_past, before = 0, False, self.tally.learned
             while self.ran < self.round.batches and len(self.parts.feed):
                 self.train_batch()
-            self.combine(mass(self.tally.samples - before, self.parts.gamma))
+            self.combine(mass(self.tally.learned - before, self.parts.gamma))
         self.report()

@@ -46,14 +46,18 @@ def is_in_memory(dataset: Any) -> bool:
 
 
 class Reader:
-    """Reads batches of one data set. name: what messages call it.
+    """Reads batches of one data set. name: what messages call it. repeated: the first so many samples of epoch 0 stand
+    at the positions of every epoch, over and over.
 
     A data set with an attribute collate_fn (list of samples -> batch) that is not None is collated by it.
     """
 
-    def __init__(self, dataset: Any, *, seed: int = 0, name: str = "the data set") -> None:
+    def __init__(
+        self, dataset: Any, *, seed: int = 0, name: str = "the data set", repeated: int | None = None
+    ) -> None:
         self.dataset = dataset
         self.seed = seed
+        self.repeated = repeated
         self.name = name
         self._collate: Callable[[list[Any]], Any] = getattr(dataset, "collate_fn", None) or default_collate
         self._home = dataset.tensors[0].device if is_in_memory(dataset) else CPU
@@ -87,11 +91,16 @@ class Reader:
     def _order(self, epoch: int) -> Tensor:
         """The epoch's permutation. Two are kept: epoch e + 1 goes out with the final window of e."""
         if epoch not in self._orders:
-            order = torch.from_numpy(permutation(self.seed, epoch, num_samples(self.dataset)))
+            order = torch.from_numpy(self._indices(epoch, num_samples(self.dataset)))
             self._orders[epoch] = order.to(self._home)  # beside the samples: no copy for each batch
             for old in sorted(self._orders)[:-2]:
                 del self._orders[old]
         return self._orders[epoch]
+
+    def _indices(self, epoch: int, samples: int) -> np.ndarray:
+        if self.repeated is None:
+            return permutation(self.seed, epoch, samples)
+        return np.resize(permutation(self.seed, 0, samples)[: self.repeated], samples)
 
 
 def batch_of(dataset: Any, indices: Tensor, device: torch.device) -> Any:

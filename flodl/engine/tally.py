@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from flodl.decide.messages import CallbackResult, WindowDone
+from flodl.engine.micro import Gradients
 from flodl.engine.scalars import Recorder
 
 __all__ = ["Tally", "finite", "peak_memory_bytes"]
@@ -34,6 +35,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.reports = 0
+        self._has_skipped = False
         self.scalars = Recorder()
         self.clear()
 
@@ -41,6 +43,9 @@ class Tally:
         """Begin anew; what was measured belongs to the report just made."""
         self.batches = 0
         self.samples = 0
+        self.learned = 0  # samples of batches that were stepped on: all but those that float16 skips
+        self.skipped_batches = 0
+        self.notes: list[str] = []
         self.loss: Tensor | None = None
         self.spans: dict[str, float] = {}
         self.callbacks: list[CallbackResult] = []
@@ -49,13 +54,27 @@ class Tally:
         self.learning_rate = 0.0
         self.scalars.clear()
 
-    def add(self, loss: Tensor, samples: int, recorded: Recorder) -> None:
+    def add(self, gradients: Gradients, samples: int) -> None:
         """One more batch, with its mean loss and what its step recorded. (Of a batch that is redone: the last try.)"""
-        self.scalars.add(recorded)
-        weighted = loss.detach().double() * samples
+        self.scalars.add(gradients.recorded)
+        weighted = gradients.loss.double() * samples
+        if not gradients.is_usable:  # of a batch that float16 skips, an overflown loss tells nothing of the model
+            weighted = weighted.nan_to_num(0.0, 0.0, 0.0)
         self.loss = weighted if self.loss is None else self.loss + weighted
         self.batches += 1
         self.samples += samples
+        if gradients.is_usable:
+            self.learned += samples
+            return
+        self.skipped_batches += 1
+        if not self._has_skipped:
+            self._has_skipped = True
+            self.note("gradients overflowed in float16: such a batch is skipped and weighs nothing, and the scale is "
+                      "halved; the first ones are expected")  # fmt: skip
+
+    def note(self, text: str) -> None:
+        """Something that a person should know; told with the next report."""
+        self.notes.append(text)
 
     def _loss_sum(self) -> float | None:
         total = 0.0 if self.loss is None else float(self.loss)
@@ -86,6 +105,8 @@ class Tally:
             round=round_number,
             batches=self.batches,
             samples=self.samples,
+            skipped_batches=self.skipped_batches,
+            skipped_samples=self.samples - self.learned,
             timed_batches=len(timed),
             timed_ms=sum(timed),
             compute_ms=sum(steps_ms) + self.spans.get("compute", 0.0),
@@ -100,4 +121,5 @@ class Tally:
             learning_rate=finite(self.learning_rate),
             peak_memory_bytes=peak_memory_bytes(device),
             callbacks=tuple(self.callbacks),
+            notes=tuple(self.notes),
         )

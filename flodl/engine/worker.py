@@ -25,11 +25,13 @@ from flodl.engine.averaging.rule import Rule
 from flodl.engine.build import Built, Surroundings, build
 from flodl.engine.callbacks import Callbacks
 from flodl.engine.data import Feed
+from flodl.engine.determinism import make_deterministic
 from flodl.engine.edges import Parts
 from flodl.engine.failure import trace_of, words_of
 from flodl.engine.groups import GroupAverager, gloo_group, nccl_group
 from flodl.engine.link import RankLink
 from flodl.engine.loop import Loop
+from flodl.engine.micro import Slices
 from flodl.engine.orders import Link, Orders
 from flodl.engine.pace import Pace
 from flodl.engine.payload import RankPayload
@@ -63,6 +65,8 @@ def serve(payload: RankPayload, link: Link) -> bool:
     """Build, tell that this rank is ready, train until `Finish`. Returns False after a failure, which it has told."""
     loop: Loop | None = None
     try:
+        if payload.job.trainer.deterministic:
+            make_deterministic()
         place = surroundings(payload)
         built = build(payload.job, place)
         link.send(_ready(payload, built))
@@ -120,11 +124,9 @@ def make_loop(payload: RankPayload, built: Built, link: Link) -> Loop:
     parts = Parts(
         rank=payload.rank,
         device=device,
-        seed=job.trainer.seed,
         gamma=elche.gamma,
         runs_ahead=beside,
-        model=built.model,
-        step=built.step,
+        slices=_slices(payload, built, device),
         feed=feed,
         rate=LearningRate(built.optimizer, built.schedule, positions * job.trainer.num_epochs, job.trainer.batch_size),
         pace=Pace(device, payload.speed),
@@ -162,6 +164,19 @@ def positions_per_epoch(job: JobSpec, num_samples: int) -> int:
     return batches * job.trainer.batch_size
 
 
+def _slices(payload: RankPayload, built: Built, device: torch.device) -> Slices:
+    return Slices(
+        model=built.model,
+        step=built.step,
+        optimizer=built.optimizer,
+        precision=built.precision,
+        device=device,
+        seed=payload.job.trainer.seed,
+        size=built.slice_size,
+        where=f"rank {payload.rank} ({payload.device} of {payload.host})",
+    )
+
+
 def _group(payload: RankPayload, elche: ElCheConfig, scale: float):
     waits = GRANT_SECONDS if elche.is_sync or elche.averages == "gradients" else 0.0
     timeout_seconds = (2 * DEAD_SECONDS + waits) * scale
@@ -184,6 +199,8 @@ def _ready(payload: RankPayload, built: Built) -> RankReady:
         fingerprint=fingerprint(built.model),
         num_parameters=built.num_parameters,
         batch_size=built.batch_size,
+        precision=built.precision.name,
+        is_compiled=built.is_compiled,
         versions=versions,
     )
 

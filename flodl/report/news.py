@@ -101,7 +101,9 @@ def _of_command(command: Command, view: View) -> Iterator[News]:
             yield News(kind="quiet", text=_interval_line(command.metrics, view.num_epochs))
         case Alert():
             yield News(kind="warning", text=command.text)
-        case FormGroup() if command.generation > 1:
+        case FormGroup() if command.generation == 1:
+            yield News(kind="quiet", text=command.reason)
+        case FormGroup():
             members = ", ".join(str(rank) for rank in command.ranks)
             yield News(kind="warning", text=f"going on with ranks {members}: {command.reason}")
         case Cut():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from flodl.decide.roster import Place
@@ -26,6 +26,7 @@ def rig_line(job: JobSpec, roster: Sequence[Place], threads: Mapping[str, int] |
     limit = job.trainer.limit_batches
     short = f" of {_count(limit, 'batch', 'batches')}" if limit else ""
     parts.append(_count(job.trainer.num_epochs, "epoch") + short)
+    parts += [_precision(job, roster), *_compiled(job, roster)]
     if threads:
         few, many = min(threads.values()), max(threads.values())
         parts.append(f"{f'{few} to ' if few < many else ''}{_count(many, 'thread')} a rank")
@@ -50,6 +51,25 @@ def _batches(roster: Sequence[Place]) -> str:
     """The batch size, or one per rank where they differ."""
     sizes = [place.batch_size for place in roster]
     return str(sizes[0]) if len(set(sizes)) == 1 else "/".join(str(size) for size in sizes)
+
+
+def _precision(job: JobSpec, roster: Sequence[Place]) -> str:
+    """In what the ranks compute; what `auto` comes to on a GPU, its rank says when it is ready."""
+    asked = ["float32" if name == "auto" and place.device == "cpu" else name
+             for place, name in zip(roster, _asked(job, roster, "precision"), strict=True)]  # fmt: skip
+    return "/".join("precision by card" if name == "auto" else str(name) for name in dict.fromkeys(asked))
+
+
+def _compiled(job: JobSpec, roster: Sequence[Place]) -> Iterator[str]:
+    asked = _asked(job, roster, "compile")
+    if True in asked:
+        yield "compiled" if all(value is True for value in asked) else "partly compiled"
+
+
+def _asked(job: JobSpec, roster: Sequence[Place], name: str) -> list[object]:
+    """The value of one of the trainer's keys for each rank."""
+    hosts = {host.host: job.trainer_with(host.overrides) for host in job.cluster.workers}
+    return [getattr(hosts.get(place.host, job.trainer), name) for place in roster]
 
 
 def _count(number: int, one: str, many: str = "") -> str:

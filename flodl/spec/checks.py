@@ -21,6 +21,7 @@ __all__ = ["contradictions", "ineffective"]
 def contradictions(job: JobSpec) -> Iterator[Problem]:
     """Errors between the parts of a job."""
     yield from _nccl_without_gpus(job)
+    yield from _too_many_slices(job)
     yield from _blind_rules(job)
     yield from read_groups(job.optim)[2]
 
@@ -95,7 +96,7 @@ def _unused_stopping(stop: StopConfig) -> Iterator[Problem]:
 
 
 def _unused_evaluation(job: JobSpec) -> Iterator[Problem]:
-    for knob, bare in (("split", "eval"), ("metrics", None)):
+    for knob, bare in (("split", "eval"), ("metrics", None), ("limit_batches", None)):
         if not job.eval.is_wanted and getattr(job.eval, knob) != bare:
             yield Problem(key=f"eval.{knob}", value=shown(getattr(job.eval, knob)),
                           constraint="is ignored: eval says that nothing is evaluated")  # fmt: skip
@@ -119,6 +120,17 @@ def _blind_rules(job: JobSpec) -> Iterator[Problem]:
         elif job.eval.metrics is not None and metric not in job.eval.metrics:
             yield Problem(key=key, value=metric, constraint=f"is not among eval.metrics={shown(job.eval.metrics)}",
                           remedy="add it there")  # fmt: skip
+
+
+def _too_many_slices(job: JobSpec) -> Iterator[Problem]:
+    slices, sizes = job.trainer.accumulate, {"trainer.batch_size": job.trainer.batch_size}
+    for i, host in enumerate(job.cluster.workers):
+        sizes[f"cluster.workers[{i}].overrides.batch_size"] = job.trainer_with(host.overrides).batch_size
+    key, smallest = min(sizes.items(), key=lambda item: item[1])
+    if slices > smallest:
+        yield Problem(key="trainer.accumulate", value=str(slices),
+                      constraint=f"a batch of {key}={smallest} samples has not so many slices",
+                      remedy=f"use {smallest} or less")  # fmt: skip
 
 
 def _nccl_without_gpus(job: JobSpec) -> Iterator[Problem]:

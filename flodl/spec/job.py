@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from flodl.spec.cluster import ClusterSpec
+from flodl.spec.cluster import ClusterSpec, HostOverrides
 from flodl.spec.component import Component
+from flodl.spec.debug import DebugConfig
 from flodl.spec.elche import ElCheConfig
 from flodl.spec.guard import GuardConfig, TrendGuardConfig
 from flodl.spec.loader import LoaderConfig
@@ -18,6 +19,7 @@ __all__ = [
     "CallbacksConfig",
     "CheckpointConfig",
     "Component",
+    "DebugConfig",
     "EvalConfig",
     "JobSpec",
     "LaunchConfig",
@@ -29,6 +31,9 @@ __all__ = [
     "StopConfig",
     "TrainerConfig",
 ]
+
+
+_PER_HOST = ("batch_size", "micro_batch", "precision", "compile")
 
 
 class MetaConfig(Value, frozen=True, kw_only=True):
@@ -59,16 +64,32 @@ class LaunchConfig(Value, frozen=True, kw_only=True):
 
 
 class TrainerConfig(Value, frozen=True, kw_only=True):
-    """What every rank does with its batches."""
+    """What every rank does with its batches.
+
+    A batch is one optimizer step. accumulate: slices, at least, that it is computed in; micro_batch: samples of a slice
+    at most (auto: no limit). Where memory runs out they get smaller.
+    """
 
     num_epochs: PositiveInt = 10
     batch_size: PositiveInt = 64
     seed: NonNegativeInt = 0
     deterministic: bool = False
+    accumulate: PositiveInt = 1
+    micro_batch: PositiveInt | Literal["auto"] = "auto"
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    compile: Literal["auto"] | bool = "auto"
     max_grad_norm: Positive | None = None
     limit_batches: PositiveInt | None = None  # per epoch, all ranks together
     max_nonfinite_rounds: PositiveInt = 3
     reports_per_epoch: PositiveInt = 1  # lines of figures; all but the last tell of a part of the epoch
+
+    @property
+    def slice_size(self) -> int | None:
+        """Samples of a batch that are computed at a time; None: all of them."""
+        by_count = None if self.accumulate == 1 else -(-self.batch_size // self.accumulate)
+        if self.micro_batch == "auto":
+            return by_count
+        return self.micro_batch if by_count is None else min(by_count, self.micro_batch)
 
 
 class EvalConfig(Value, frozen=True, kw_only=True):
@@ -81,6 +102,7 @@ class EvalConfig(Value, frozen=True, kw_only=True):
     every_minutes: Positive | None = None
     at_end: bool = True
     split: Literal["eval", "train"] = "eval"
+    limit_batches: PositiveInt | None = None
     metrics: tuple[MetricName, ...] | None = None
 
     @property
@@ -141,4 +163,10 @@ class JobSpec(Value, frozen=True, kw_only=True):
     checkpoint: CheckpointConfig = CheckpointConfig()
     callbacks: CallbacksConfig = CallbacksConfig()
     sim: SimConfig = SimConfig()
+    debug: DebugConfig = DebugConfig()
     trusted_targets: tuple[str, ...] = ()  # from the command line or Python only
+
+    def trainer_with(self, overrides: HostOverrides) -> TrainerConfig:
+        """What the ranks of a host do: the job's values, and the host's own where it has some."""
+        own = {name: value for name in _PER_HOST if (value := getattr(overrides, name)) is not None}
+        return self.trainer.replace(**own)

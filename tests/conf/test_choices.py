@@ -59,6 +59,7 @@ def test_the_shipped_choices_are_the_promised_ones() -> None:
     assert found["guard"] == {"none", "trend", "msf"}
     assert found["meta"] == {"on", "off"}
     assert found["outer"] == {"average"}
+    assert found["debug"] == {"off", "smoke", "overfit", "inprocess"}
     assert found["task"] == {"train", "simulate", "rerun"}
 
 

@@ -86,9 +86,9 @@ REFUSALS = {
         ["cluster.workers.0.host=node-a"],
         "cluster.workers[0].host=node-a: is another machine, and SSH comes with a later version",
     ),
-    "a precision that comes later": (
-        ["cluster.workers.0.overrides.precision=bfloat16"],
-        "cluster.workers[0].overrides.precision=bfloat16: comes with a later version of flodl",
+    "more slices than samples": (
+        ["trainer.accumulate=9", "cluster.workers.0.overrides.batch_size=8"],
+        "trainer.accumulate=9: a batch of cluster.workers[0].overrides.batch_size=8 samples has not so many slices",
     ),
     "a device that is not there": (["cluster.workers.0.local_devices=[63]"], "local_devices=63"),
     "a rerun with another key": (

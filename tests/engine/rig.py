@@ -31,8 +31,10 @@ from flodl.engine.data import Feed
 from flodl.engine.edges import Parts
 from flodl.engine.groups import GroupAverager, gloo_group
 from flodl.engine.loop import Loop
+from flodl.engine.micro import Slices
 from flodl.engine.orders import Orders
 from flodl.engine.pace import Pace
+from flodl.engine.precision import Precision
 from flodl.engine.rounds import Rounds
 from flodl.engine.schedule import LearningRate
 
@@ -132,23 +134,27 @@ class Reached:
 def make_loop(
     rank: int, link: Any, *, rule: str, model: Any, optimizer: Any, step: Any, data: Any, **options: Any
 ) -> Loop:
-    """A loop over real parts; options: batch_size, gamma, schedule, epochs, speed, seed, held, group, the rule's."""
+    """A loop over real parts; options: batch_size, gamma, schedule, epochs, speed, seed, held, group, precision,
+    slice_size, the rule's."""
     batch_size, seed = options.pop("batch_size"), options.pop("seed", 0)
     gamma, speed, held = options.pop("gamma", 1.0), options.pop("speed", 1.0), options.pop("held", None)
     schedule, epochs = options.pop("schedule", lambda progress: 1.0), options.pop("epochs", 1)
     runs_ahead, device = rule == "elastic", options.get("device", CPU)
+    precision, size = Precision(options.pop("precision", "float32"), device), options.pop("slice_size", None)
     group = options.pop("group", None) or gloo_group("127.0.0.1", 20.0)
     made = RULES[rule](model, optimizer, **options)
     averager = GroupAverager(rank, link.store, group)
-    built: Any = SimpleNamespace(model=model, step=step, eval=held, batch_size=batch_size)
+    built: Any = SimpleNamespace(
+        model=model, step=step, eval=held, batch_size=batch_size, slice_size=size, precision=precision
+    )
     parts = Parts(
         rank=rank,
         device=device,
-        seed=seed,
         gamma=gamma,
         runs_ahead=runs_ahead,
-        model=model,
-        step=step,
+        slices=Slices(
+            model=model, step=step, optimizer=optimizer, precision=precision, device=device, seed=seed, size=size
+        ),
         feed=Feed(data, batch_size=batch_size, seed=seed, num_positions=len(data), device=device),
         rate=LearningRate(optimizer, schedule, len(data) * epochs),
         pace=Pace(device, speed),

@@ -7,6 +7,7 @@ import torch
 
 import flodl
 from flodl.decide.totals import Scalar
+from flodl.engine.micro import Gradients
 from flodl.engine.scalars import Recorder
 from flodl.engine.tally import Tally
 
@@ -16,7 +17,7 @@ def trained(tally: Tally, samples: int, *told: tuple[str, object, str]) -> None:
     with recorder.during(samples):
         for name, value, reduction in told:
             flodl.record_scalar(name, value, reduction)  # type: ignore[arg-type]
-    tally.add(torch.tensor(1.0), samples, recorder)
+    tally.add(Gradients(torch.tensor(1.0), recorder, is_usable=True), samples)
 
 
 def scalars_of(tally: Tally) -> dict[str, Scalar]:

@@ -6,7 +6,7 @@ import pytest
 
 from flodl.decide.roster import Place
 from flodl.report.rig import hosts_of, rig_line
-from flodl.spec.cluster import ClusterSpec, HostSpec
+from flodl.spec.cluster import ClusterSpec, HostOverrides, HostSpec
 from flodl.spec.component import Component
 from flodl.spec.elche import ElCheConfig
 from flodl.spec.job import JobSpec, TrainerConfig
@@ -38,7 +38,7 @@ TWO_HOSTS = (place(0, "a", "cuda:0"), place(1, "a", "cuda:1"), *(place(r, "b", b
 def test_a_rehearsal_rig() -> None:
     assert rig_line(job(), REHEARSAL, {"localhost": 1}) == (
         "2 ranks on localhost (cpu, cpu at 0.4) · cpu_async · averages parameters · batch 64 · 10 epochs"
-        " · 1 thread a rank"
+        " · float32 · 1 thread a rank"
     )
 
 
@@ -46,13 +46,20 @@ def test_two_hosts_with_batch_sizes_of_their_own() -> None:
     line = rig_line(job(num_epochs=1, limit_batches=5), TWO_HOSTS, {"a": 4, "b": 2})
     assert line == (
         "5 ranks on a (cuda:0, cuda:1), b (3 x cpu) · cpu_async · averages parameters · batch 64/64/16/16/16"
-        " · 1 epoch of 5 batches · 2 to 4 threads a rank"
+        " · 1 epoch of 5 batches · precision by card/float32 · 2 to 4 threads a rank"
     )
 
 
 def test_one_device_averages_nothing() -> None:
     line = rig_line(job(), REHEARSAL[:1])
-    assert line == "1 rank on localhost (cpu) · solo, nothing to average · batch 64 · 10 epochs"
+    assert line == "1 rank on localhost (cpu) · solo, nothing to average · batch 64 · 10 epochs · float32"
+
+
+def test_what_a_host_computes_in_is_told() -> None:
+    overrides = HostOverrides(precision="bfloat16", compile=True)
+    workers = (HostSpec(host="a"), HostSpec(host="b", overrides=overrides))
+    line = rig_line(job().replace(cluster=ClusterSpec(workers=workers)), TWO_HOSTS)
+    assert line.endswith(" · precision by card/bfloat16 · partly compiled")
 
 
 @pytest.mark.parametrize(("roster", "hosts"), [(REHEARSAL, ("localhost",)), (TWO_HOSTS, ("a", "b")), ((), ())])

@@ -1,0 +1,61 @@
+"""In what numbers a rank computes its forward passes. Weights, gradients and all averaging stay in float32.
+
+float16 needs a scale: gradients are computed of loss x scale. Where they overflow, that batch is skipped (it weighs
+nothing in the averaging) and the scale is halved.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+__all__ = ["Precision", "precision_of"]
+
+Name = Literal["float32", "bfloat16", "float16"]
+
+BFLOAT16_CAPABILITY = (8, 0)  # cards before that compute it slower than float32
+
+
+def precision_of(asked: Literal["auto"] | Name, device: torch.device) -> Precision:
+    """auto: bfloat16 where the card has it (capability 8.0 and up), else float32, also on every CPU."""
+    if asked != "auto":
+        return Precision(asked, device)
+    has_bfloat16 = device.type == "cuda" and torch.cuda.get_device_capability(device) >= BFLOAT16_CAPABILITY
+    return Precision("bfloat16" if has_bfloat16 else "float32", device)
+
+
+class Precision:
+    """Casts forward passes, and scales what float16 would lose. cast: reusable, around forward and loss."""
+
+    def __init__(self, name: Name = "float32", device: torch.device | None = None) -> None:
+        kind = device.type if device is not None else "cpu"
+        self.name = name
+        self.cast: AbstractContextManager[object] = nullcontext()
+        if name != "float32":
+            self.cast = torch.autocast(kind, dtype=getattr(torch, name))
+        self._scaler = torch.amp.GradScaler(kind) if name == "float16" else None
+        self._scale = self._scaler.get_scale() if self._scaler is not None else 1.0
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of `loss` (scaled, in float16)."""
+        (loss if self._scaler is None else self._scaler.scale(loss)).backward()
+
+    def settle(self, optimizer: Optimizer) -> bool:
+        """Make the gathered gradients those of the loss itself. False, with none left: they are not finite (float16).
+
+        One sync per batch in float16, none elsewhere.
+        """
+        if self._scaler is None:
+            return True
+        self._scaler.unscale_(optimizer)
+        before = self._scale
+        self._scaler.update()
+        self._scale = self._scaler.get_scale()
+        if self._scale >= before:
+            return True
+        optimizer.zero_grad(set_to_none=True)
+        return False
