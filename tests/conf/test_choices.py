@@ -101,7 +101,7 @@ def test_no_shipped_choice_sets_what_its_mode_ignores() -> None:
 
 def test_the_quickstart_is_the_main_job() -> None:
     made = job(["experiment=quickstart"])
-    assert made.elche == ElCheConfig(mode="cpu_cadence")
+    assert made.elche == ElCheConfig(mode="cpu_async")
     assert made.cluster.workers[0].local_devices == "cpu:2"
     assert made.cluster.workers[0].speed == (1.0, 0.4)
     assert made.model.target == "flodl.models.resnet.ResNet"
@@ -109,7 +109,7 @@ def test_the_quickstart_is_the_main_job() -> None:
 
 
 def test_an_experiment_can_be_overridden() -> None:
-    assert job(["experiment=quickstart", "elche=cpu_async"]).elche.mode == "cpu_async"
+    assert job(["experiment=quickstart", "elche=cpu_sync"]).elche.mode == "cpu_sync"
     assert job(["experiment=quickstart", "trainer.num_epochs=2"]).trainer.num_epochs == 2
 
 
