@@ -43,8 +43,12 @@ def reclaim_dead(mind: Mind) -> None:
 
 def _book_grant(mind: Mind, order: Order) -> None:
     """What all ranks of a grant, the dead included, have run in its accepted rounds."""
+    planned: dict[int, int] = {}  # ranks with the same batches share their rounds
     for rank in sorted(order.rounds):
-        mind.state.ledger.run(rank, order.planned(rank), mind.by_rank[rank].batch_size)
+        shared = id(order.rounds[rank])
+        if shared not in planned:
+            planned[shared] = order.planned(rank)
+        mind.state.ledger.run(rank, planned[shared], mind.by_rank[rank].batch_size)
 
 
 def _resize_grant(mind: Mind, order: Order, at: float) -> None:

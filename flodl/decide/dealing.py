@@ -285,9 +285,11 @@ def _overshoots(request: Request, batches: Mapping[int, int], held: Mapping[int,
     """
     found: dict[int, int] = {}
     for rank, ranges in held.items():
-        size = request.batch_sizes[rank]
-        past = samples_of(ranges, max(batches[rank], request.pinned.get(rank, 0)), size)
-        found[rank] = min(request.overshoot, _ahead(ranges, past) // size)
+        size, before = request.batch_sizes[rank], max(batches[rank], request.pinned.get(rank, 0))
+        if sum(stretches(ranges)[:1]) >= (before + request.overshoot) * size:  # the common case: one epoch holds it all
+            found[rank] = request.overshoot
+            continue
+        found[rank] = min(request.overshoot, _ahead(ranges, samples_of(ranges, before, size)) // size)
     return found
 
 

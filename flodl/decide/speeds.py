@@ -56,7 +56,7 @@ class Speeds(msgspec.Struct, dict=True):
         """Smoothed milliseconds per batch, None while unknown."""
         return {rank: window.mean for rank, window in self.windows.items()}
 
-    @property
+    @cached_property
     def known(self) -> dict[int, float]:
         """The same, of those that are known."""
         return {rank: mean for rank, mean in self.ms.items() if mean is not None}
@@ -107,3 +107,4 @@ class Speeds(msgspec.Struct, dict=True):
 
     def _forget(self) -> None:
         vars(self).pop("ms", None)
+        vars(self).pop("known", None)

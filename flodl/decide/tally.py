@@ -38,7 +38,8 @@ class RankSums(msgspec.Struct, kw_only=True):
         self.data_wait_ms += more.data_wait_ms
         self.averaging_ms += averaging_ms
         self.idle_ms += more.idle_ms
-        self.loss_sum = _sum([self.loss_sum, more.loss_sum])
+        if self.loss_sum is not None:
+            self.loss_sum = None if more.loss_sum is None else self.loss_sum + more.loss_sum
         self.peak_memory_bytes = max(self.peak_memory_bytes, more.peak_memory_bytes)
 
 
