@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -35,6 +36,7 @@ class InProcessWorld:
 
     def __init__(self, open_upload: Callable[[int, str], UploadSink]) -> None:
         self.progress, self.activity = 0, ""
+        self._is_interrupted = False
         self._open_upload = open_upload
         self._news: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._orders: queue.SimpleQueue[Command] = queue.SimpleQueue()
@@ -53,11 +55,10 @@ class InProcessWorld:
             self.close()
 
         threading.Thread(target=work, name="flodl-drive", daemon=True).start()
-        try:
-            serve(payload, self)
-        except KeyboardInterrupt:
-            raise Interrupted("Ctrl-C", exit_code=130) from None
+        serve(payload, self)
         end, error = ended.get()
+        if self._is_interrupted:
+            raise Interrupted("Ctrl-C")
         if error is not None:
             raise error
         assert end is not None
@@ -92,6 +93,7 @@ class InProcessWorld:
 
     def send(self, event: Event) -> None:
         """Tell the coordinator."""
+        self._is_interrupted = self._is_interrupted or isinstance(sys.exception(), KeyboardInterrupt)
         self._news.put(event)
 
     def receive(self, timeout_seconds: float | None) -> Command | None:

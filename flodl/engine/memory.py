@@ -15,7 +15,9 @@ SIGNS = ("DefaultCPUAllocator: can't allocate memory", "CUBLAS_STATUS_ALLOC_FAIL
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether less memory would have done. torch tells some of its failures as plain RuntimeErrors."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in str(error) for sign in SIGNS)
+    if type(error) is RuntimeError:
+        return any(sign in str(error) for sign in SIGNS)
+    return isinstance(error, MemoryError | torch.OutOfMemoryError)
 
 
 def memory_words(device: torch.device, trouble: str) -> str:

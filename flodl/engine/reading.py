@@ -52,9 +52,7 @@ class Reader:
     A data set with an attribute collate_fn (list of samples -> batch) that is not None is collated by it.
     """
 
-    def __init__(
-        self, dataset: Any, *, seed: int = 0, name: str = "the data set", repeated: int | None = None
-    ) -> None:
+    def __init__(self, dataset: Any, *, seed: int = 0, name: str = "the data set", repeated: int | None = None) -> None:
         self.dataset = dataset
         self.seed = seed
         self.repeated = repeated

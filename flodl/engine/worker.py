@@ -31,6 +31,7 @@ from flodl.engine.failure import trace_of, words_of
 from flodl.engine.groups import GroupAverager, gloo_group, nccl_group
 from flodl.engine.link import RankLink
 from flodl.engine.loop import Loop
+from flodl.engine.memory import is_out_of_memory, memory_words
 from flodl.engine.micro import Slices
 from flodl.engine.orders import Link, Orders
 from flodl.engine.pace import Pace
@@ -77,9 +78,20 @@ def serve(payload: RankPayload, link: Link) -> bool:
         sys.stderr.write(f"{trace}\n")
         kind = _kind(error, has_trained=loop is not None and loop.tally.reports + loop.tally.batches > 0)
         with contextlib.suppress(FlodlError):
-            link.send(RankFailed(at=0.0, rank=payload.rank, kind=kind, message=words_of(error), trace=trace))
+            link.send(RankFailed(at=0.0, rank=payload.rank, kind=kind, message=_message(payload, error), trace=trace))
         return False
     return True
+
+
+def _message(payload: RankPayload, error: BaseException) -> str:
+    if not is_out_of_memory(error):
+        return words_of(error)
+    words = memory_words(torch.device(payload.torch_device), words_of(error))
+    return f"{_where(payload)}: out of memory outside of a batch's forward and backward pass: {words}"
+
+
+def _where(payload: RankPayload) -> str:
+    return f"rank {payload.rank} ({payload.device} of {payload.host})"
 
 
 def surroundings(payload: RankPayload) -> Surroundings:
@@ -173,7 +185,7 @@ def _slices(payload: RankPayload, built: Built, device: torch.device) -> Slices:
         device=device,
         seed=payload.job.trainer.seed,
         size=built.slice_size,
-        where=f"rank {payload.rank} ({payload.device} of {payload.host})",
+        where=_where(payload),
     )
 
 

@@ -41,7 +41,7 @@ COMMON = (
 )
 COMMON += ("eval=off", "cluster=local", "cluster.workers.0.local_devices=cpu:1", "trusted_targets=[tests.bench]")
 GPU_SAMPLES = 51_200
-EPOCHS = {"mlp": 4, "resnet20": 20, "gpu": 40}  # some ten seconds of training each
+EPOCHS = {"mlp": 12, "resnet20": 20, "gpu": 40}  # some ten seconds of training each
 JOBS = {  # name -> (batch size, overrides)
     "mlp": (512, ("model=mlp", "model.hidden=[256, 256]", "dataset=fashion_mnist", "trainer.precision=float32")),
     "resnet20": (64, ("model=resnet20", "dataset=digits", "trainer.precision=float32")),

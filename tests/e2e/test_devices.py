@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -115,3 +116,12 @@ def test_an_error_in_process_ends_the_run_in_words(tmp_path: Path) -> None:
         assert started.end(120.0) in (3, 5), started.output
         assert "mat1 and mat2" in started.output
         assert started.result["status"] == "failed"
+
+
+def test_an_interrupt_in_process_ends_the_run_as_one(tmp_path: Path) -> None:
+    job = (*SMALL, "debug=inprocess", "trainer.num_epochs=100000", "eval=off", "hydra.run.dir=run")
+    with command(tmp_path, *job) as started:
+        started.until(lambda: "epoch " in started.output)
+        started.signal(signal.SIGINT)
+        assert started.end(30.0) == 130, started.output
+        assert started.result["status"] == "interrupted"
