@@ -1,7 +1,8 @@
 """Balance on unequal ranks: `python -m tests.bench.balance`.
 
-Paced: every real step is followed by a sleep of 4 x its compute, counted as compute, so that two cores are not the
-limit; in flodl's own terms that is a speed of 1/5 (and 0.4/5 for the slow rank). Prints samples/s of each rank alone,
+Paced: every real step has a sleep of about 4 x its compute, counted as compute, so that two cores are not the limit.
+(Every forward pass is filled up to 25 ms: a sleep that followed each step's own time would multiply the machine's noise
+by five.) The second rank has a speed of 0.4. Prints samples/s of each rank alone,
 of torch DDP and of each mode, and each one's quotient with the sum of the solo rates of the same turn: the median of
 several turns, all from one run.
 """
@@ -14,18 +15,24 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from statistics import median
 
 import torch
+from torch import Tensor, nn
 
 from flodl.models.mlp import MLP
+from flodl.steps.classification import Classification
 from tests.bench import ddp
 
-SPEEDS = (0.2, 0.08)
+SPEEDS = (1.0, 0.4)
+FORWARD_SECONDS = 0.025
 BATCH = 64
-HIDDEN = [1024, 1024]
+HIDDEN = [512, 512]
 JOB = [
+    "trusted_targets=[tests.bench]",
+    "step._target_=tests.bench.balance.Paced",
     "model=mlp",
     f"model.hidden={HIDDEN}",
     "dataset=synthetic",
@@ -35,6 +42,16 @@ JOB = [
     "eval.at_end=false",
     f"trainer.batch_size={BATCH}",
 ]
+
+
+class Paced(Classification):
+    """A classification step that takes as long as a larger model's would."""
+
+    def __call__(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        began = time.perf_counter()
+        loss = super().__call__(model, batch)
+        time.sleep(max(0.0, began + FORWARD_SECONDS - time.perf_counter()))
+        return loss
 
 
 def flodl(mode: str, speeds: tuple[float, ...], samples: int, epochs: int, *more: str) -> dict[str, object]:
@@ -88,7 +105,7 @@ def _ddp(steps: int) -> float:
     torch.manual_seed(0)
     batch = (torch.randn(BATCH, 1, 8, 8), torch.randint(10, (BATCH,)))
     model = functools.partial(MLP, in_shape=(1, 8, 8), num_classes=10, hidden=HIDDEN)
-    return ddp.samples_per_second(model, batch, speeds=SPEEDS, steps=steps)
+    return ddp.samples_per_second(model, batch, Paced(), speeds=SPEEDS, steps=steps)
 
 
 if __name__ == "__main__":
