@@ -18,6 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -54,18 +55,21 @@ class Paced(Classification):
         return loss
 
 
-def flodl(mode: str, speeds: tuple[float, ...], samples: int, epochs: int, *more: str) -> dict[str, object]:
+def flodl(mode: str, speeds: tuple[float, ...], samples: int, epochs: int, *more: str) -> Any:
     """result.json of one run in a process of its own."""
-    workers = f"cluster.workers=[{{host: localhost, local_devices: 'cpu:{len(speeds)}', speed: {list(speeds)}}}]"
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "flodl", *JOB, f"elche={mode}", "cluster=rehearsal", workers]
-        command += [f"dataset.num_samples={samples}", f"trainer.num_epochs={epochs}", *more]
-        command.append(f"hydra.run.dir={folder}/run")
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(f"{' '.join(command)}\n{done.stdout}\n{done.stderr}")
-        result: dict[str, object] = json.loads(Path(folder, "run", "result.json").read_text())
-        return result
+        run_in(Path(folder), mode, speeds, samples, epochs, *more)
+        return json.loads(Path(folder, "run", "result.json").read_text())
+
+
+def run_in(folder: Path, mode: str, speeds: tuple[float, ...], samples: int, epochs: int, *more: str) -> None:
+    """One run, in the folder `run` of `folder`; ends this program with what the run said where it failed."""
+    workers = f"cluster.workers=[{{host: localhost, local_devices: 'cpu:{len(speeds)}', speed: {list(speeds)}}}]"
+    command = [sys.executable, "-m", "flodl", *JOB, f"elche={mode}", "cluster=rehearsal", workers]
+    command += [f"dataset.num_samples={samples}", f"trainer.num_epochs={epochs}", *more, f"hydra.run.dir={folder}/run"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}\n{done.stdout}\n{done.stderr}")
 
 
 def main() -> None:
@@ -97,8 +101,8 @@ def _solo(speed: float, samples: int) -> float:
     return _rate(flodl("cpu_cadence", (speed,), samples, 2))
 
 
-def _rate(result: dict[str, object]) -> float:
-    return float(str(result["samples_per_second"]))
+def _rate(result: Any) -> float:
+    return float(result["samples_per_second"])
 
 
 def _ddp(steps: int) -> float:
