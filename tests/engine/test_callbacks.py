@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from flodl.engine.callbacks import Callbacks
+from flodl.engine.precision import Precision
 from flodl.spec.job import EvalConfig
 
 CPU = torch.device("cpu")
@@ -33,7 +34,15 @@ class Step:
 
 
 def callbacks(step: Any, **config: Any) -> Callbacks:
-    built: Any = SimpleNamespace(model=nn.Linear(1, 1), step=step, train=TRAIN, eval=HELD_OUT, batch_size=2)
+    built: Any = SimpleNamespace(
+        model=nn.Linear(1, 1),
+        step=step,
+        train=TRAIN,
+        eval=HELD_OUT,
+        batch_size=2,
+        slice_size=None,
+        precision=Precision(),
+    )
     rule: Any = SimpleNamespace(consensus_in=nullcontext)
     return Callbacks(SimpleNamespace(), rule, built, CPU, EvalConfig(**config))  # type: ignore[arg-type]
 
@@ -64,3 +73,11 @@ def test_a_trial_that_raises_says_what() -> None:
     result = callbacks(broken).try_batch()
     assert not result.ok
     assert result.error.startswith("TypeError: ")
+
+
+def test_an_evaluation_may_be_cut_short() -> None:
+    step = Step()
+    assert callbacks(step, metrics=("loss",), limit_batches=1).run("eval", 0).ok
+    assert step.batches == 1
+    assert callbacks(step, metrics=("loss",)).run("eval", 0).ok
+    assert step.batches == 1 + 3
