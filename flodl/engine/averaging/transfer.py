@@ -29,14 +29,13 @@ class Transfer:
         if self._gathered is None or self._stream is None:
             into.read()
             return
+        self._let_it_leave()
         self._gathered.read()
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             into.copy_(self._gathered)
             self._arrived = torch.cuda.Event()
             self._arrived.record(self._stream)
-        # the next gathering must not overtake this transfer
-        torch.cuda.current_stream().wait_event(self._arrived)
 
     def wait(self) -> None:
         """Block this thread until the last `take` is complete."""
@@ -57,10 +56,16 @@ class Transfer:
         near = self._near(difference)
         add(near.layout.parameters, near.parameter_views)
 
+    def _let_it_leave(self) -> None:
+        """Training goes on while a snapshot leaves the GPU; only the next use of the gathered values waits for that."""
+        if self._arrived is not None:
+            torch.cuda.current_stream().wait_event(self._arrived)
+
     def _near(self, flat: Flat) -> Flat:
         """The values on the model's own device."""
         if self._gathered is None:
             return flat
+        self._let_it_leave()
         self._gathered.copy_(flat)
         torch.cuda.current_stream().synchronize()  # the host's vectors may change as soon as this returns
         return self._gathered
