@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import msgspec
-
 from flodl.decide.messages import Command, IntervalEnded
+from flodl.decide.mind import Mind
+from flodl.decide.tally import Intervals
 from flodl.decide.totals import IntervalMetrics
 
-if TYPE_CHECKING:
-    from flodl.decide.mind import Mind
-
-__all__ = ["Intervals", "ended_interval"]
-
-
-class Intervals(msgspec.Struct, kw_only=True):
-    """What the epoch under way had come to when its last part was told. told: parts that are over."""
-
-    epoch: int = -1
-    told: int = 0
-    samples: int = 0
-    loss_sum: float | None = 0.0
-    wall_seconds: float = 0.0
+__all__ = ["ended_interval"]
 
 
 def ended_interval(mind: Mind, epoch: int) -> list[Command]:

@@ -11,15 +11,14 @@ from typing import Any, Literal
 import msgspec
 
 from flodl.decide.callbacks import Callbacks
-from flodl.decide.intervals import Intervals
 from flodl.decide.ledger import Ledger
+from flodl.decide.limits import Stopping
 from flodl.decide.membership import Membership
 from flodl.decide.messages import Alert, Command, End, RankReady, StopRequested
 from flodl.decide.pace import Pace
 from flodl.decide.roster import Place
 from flodl.decide.rounds import Order
-from flodl.decide.stopping import Stopping
-from flodl.decide.tally import Outcome, Tally
+from flodl.decide.tally import Intervals, Outcome, Tally
 from flodl.spec.job import JobSpec
 
 __all__ = ["Activity", "Mind", "State", "alert"]

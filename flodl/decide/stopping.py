@@ -7,45 +7,18 @@ What is left to do after the last window (its averaging, evaluation, save) is pr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-import msgspec
-
+from flodl.decide.limits import Stopping
 from flodl.decide.messages import Alert, Command, EndBy, StopRequested
+from flodl.decide.mind import Mind
 from flodl.decide.rounds import Order
 from flodl.spec.duration import seconds
 from flodl.spec.stop import TRAIN, EarlyConfig, TargetConfig, wants_less
 
-if TYPE_CHECKING:
-    from flodl.decide.mind import Mind
-
-__all__ = ["Stopping", "announced", "begin_limits", "judge_figures", "judge_progress", "on_end_by", "overdue"]
+__all__ = ["announced", "begin_limits", "judge_figures", "judge_progress", "on_end_by", "overdue"]
 
 SAVE_BYTES_PER_SECOND = 50e6  # a slow disk or network: a save that is done early harms nobody
 BYTES_PER_PARAMETER = 4
-
-
-class Stopping(msgspec.Struct, kw_only=True):
-    """limits: rule -> when the run must be over. begun: when training began. due: when the last window must end, for
-    `rule`. best: of the figure that early stopping follows; stale: readings since it got better. missed: alerted.
-    windows: accepted so far."""
-
-    limits: dict[str, float] = {}
-    begun: float | None = None
-    due: float | None = None
-    rule: str = ""
-    best: float | None = None
-    stale: int = 0
-    missed: bool = False
-    windows: int = 0
-
-    def aim(self, closing_seconds: float) -> None:
-        """Set `due` so that `closing_seconds` are left before the nearest limit, at most half of the whole time."""
-        if not self.limits:
-            return
-        limit, self.rule = min((at, rule) for rule, at in self.limits.items())
-        left = 0.0 if self.begun is None else max(0.0, limit - self.begun) / 2.0
-        self.due = limit - min(closing_seconds, left)
 
 
 def begin_limits(mind: Mind, at: float) -> None:

@@ -11,7 +11,7 @@ from flodl.decide.roster import Place
 from flodl.decide.rounds import Order
 from flodl.decide.totals import EpochMetrics, RankEpoch, RankTotals, RunTotals, Scalar
 
-__all__ = ["EpochSums", "Outcome", "RankSums", "Tally"]
+__all__ = ["EpochSums", "Intervals", "Outcome", "RankSums", "Tally"]
 
 _RATE_MEMORY = 0.8  # weight of the past in the shown samples/s
 
@@ -83,6 +83,16 @@ def _sum(parts: Sequence[float | None]) -> float | None:
 def _mean(parts: Sequence[float | None], samples: int) -> float | None:
     total = _sum(parts)
     return None if total is None else total / max(1, samples)
+
+
+class Intervals(msgspec.Struct, kw_only=True):
+    """What the epoch under way had come to when its last part was told. told: parts that are over."""
+
+    epoch: int = -1
+    told: int = 0
+    samples: int = 0
+    loss_sum: float | None = 0.0
+    wall_seconds: float = 0.0
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

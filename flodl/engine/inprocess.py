@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import msgspec
 
@@ -107,7 +107,7 @@ class InProcessWorld:
         """Whether an order is there."""
         return not self._orders.empty()
 
-    def store(self, generation: int) -> object:
+    def store(self, generation: int) -> NoReturn:
         """There is nobody to meet."""
         raise FlodlError(f"generation {generation}: a run in one process has one rank")
 

@@ -105,7 +105,7 @@ class _Shadow(Optimizer):
         super().__init__(groups, dict(optimizer.defaults))
         self._opt_called = True  # schedulers warn where no step was taken before theirs
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         """There is nothing to move."""
 
 
