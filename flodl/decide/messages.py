@@ -33,6 +33,7 @@ __all__ = [
     "Range",
     "RankDied",
     "RankFailed",
+    "RankOrder",
     "RankReady",
     "Round",
     "RunWindow",
@@ -351,4 +352,5 @@ class End(_Plain, frozen=True, kw_only=True, tag=True):
     reason: str
 
 
-Command = FormGroup | RunWindow | Average | Cut | Finish | EpochEnded | IntervalEnded | Alert | End
+RankOrder = FormGroup | RunWindow | Average | Cut | Finish  # what goes to ranks
+Command = RankOrder | EpochEnded | IntervalEnded | Alert | End

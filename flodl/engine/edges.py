@@ -17,6 +17,7 @@ from flodl.decide.messages import (
     FormGroup,
     Goodbye,
     GroupFormed,
+    RankOrder,
     Round,
     RunWindow,
 )
@@ -25,7 +26,7 @@ from flodl.engine.averaging.rule import Outcome, RoundOrder
 from flodl.engine.callbacks import Callbacks
 from flodl.engine.data import Feed
 from flodl.engine.micro import Slices
-from flodl.engine.orders import LOOK_SECONDS, Link, Orders, RankOrder, RegroupedError
+from flodl.engine.orders import LOOK_SECONDS, Link, Orders, RegroupedError
 from flodl.engine.pace import Pace
 from flodl.engine.rounds import Rounds
 from flodl.engine.schedule import LearningRate

@@ -17,7 +17,7 @@ from typing import NoReturn, TypeVar
 
 import msgspec
 
-from flodl.decide.messages import Command, EndBy, Event, Finish, TimeReached
+from flodl.decide.messages import Command, EndBy, Event, Finish, RankOrder, TimeReached
 from flodl.decide.roster import Place
 from flodl.engine.birth import prepare
 from flodl.engine.keys import make_keys
@@ -39,7 +39,7 @@ class InProcessWorld:
         self._is_interrupted = False
         self._open_upload = open_upload
         self._news: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._orders: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[RankOrder] = queue.SimpleQueue()
 
     def while_driven(self, drive: Callable[[], T], payload: RankPayload) -> T:
         """Be the rank while `drive` runs beside it; what that returns or raises. Raises Interrupted at Ctrl-C."""
@@ -78,7 +78,7 @@ class InProcessWorld:
 
     def execute(self, command: Command) -> None:
         """Hand an order to the rank."""
-        if getattr(command, "to", ()):
+        if isinstance(command, RankOrder):
             self._orders.put(command)
 
     def end_by(self, seconds_left: float, rule: str) -> None:
@@ -96,7 +96,7 @@ class InProcessWorld:
         self._is_interrupted = self._is_interrupted or isinstance(sys.exception(), KeyboardInterrupt)
         self._news.put(event)
 
-    def receive(self, timeout_seconds: float | None) -> Command | None:
+    def receive(self, timeout_seconds: float | None) -> RankOrder | None:
         """The next order; None when none came in time, None as a limit waits for ever."""
         try:
             return self._orders.get(timeout=timeout_seconds)

@@ -7,10 +7,10 @@ adopted at an edge too, so that nothing ever changes weights in the middle of a 
 
 from __future__ import annotations
 
-from flodl.decide.messages import Average, Cut, Finish, FormGroup, RunWindow
+from flodl.decide.messages import Average, Cut, Finish, FormGroup, RankOrder, RunWindow
 from flodl.decide.shares import mass
 from flodl.engine.edges import Edges
-from flodl.engine.orders import RankOrder, RegroupedError
+from flodl.engine.orders import RegroupedError
 
 __all__ = ["Loop"]
 

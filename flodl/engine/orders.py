@@ -12,21 +12,19 @@ from torch.distributed.distributed_c10d import Store
 from flodl.decide.messages import (
     Average,
     AveragingDone,
-    Cut,
-    Finish,
     FormGroup,
     Goodbye,
     GroupFormed,
     RankFailed,
+    RankOrder,
     RankReady,
     RunWindow,
     WindowDone,
 )
 from flodl.errors import RunFailed
 
-__all__ = ["Link", "Orders", "RankOrder", "RankReport", "RegroupedError"]
+__all__ = ["Link", "Orders", "RankReport", "RegroupedError"]
 
-RankOrder = FormGroup | RunWindow | Average | Cut | Finish
 RankReport = RankReady | GroupFormed | WindowDone | AveragingDone | Goodbye | RankFailed
 
 LOOK_SECONDS = 0.02

@@ -13,8 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from flodl.decide.messages import AveragingDone, GroupFormed, WindowDone
-from flodl.engine.orders import RankOrder
+from flodl.decide.messages import AveragingDone, GroupFormed, RankOrder, WindowDone
 from flodl.errors import RunFailed
 from tests.engine import rig
 
