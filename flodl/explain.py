@@ -38,7 +38,7 @@ def explain(error: Exception, groups: list[str], arguments: Sequence[str] = ()) 
         return ConfigError([_composition(error, groups)])
     if isinstance(error, ValueError) and _NO_CHOICE in str(error):
         return ConfigError(_choiceless(groups, arguments))
-    if isinstance(error, OSError) and error.strerror:
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, BrokenPipeError):  # that is a reader's
         where = f"{error.filename}: " if error.filename else ""
         return NotReady(f"{where}{error.strerror}; a run needs a folder to write in: hydra.run.dir=... names another")
     return None
