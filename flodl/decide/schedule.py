@@ -60,8 +60,8 @@ class Constant:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cosine(Constant):
-    """Half a cosine from 1 to `floor`, after a warm-up (SGDR, 1608.03983)."""
+class _Falling(Constant):
+    """From 1 to `floor` after a warm-up, in a shape of its own."""
 
     floor: float = 0.0
 
@@ -72,23 +72,24 @@ class Cosine(Constant):
     def __call__(self, progress: float) -> float:
         if progress < self.warmup:
             return self._warm(progress)
-        return _between(1.0, self.floor, self._done(progress))
+        return self._fall(self._done(progress))
+
+    def _fall(self, done: float) -> float:
+        """The factor at `done` (0..1) of what follows the warm-up: a line."""
+        return 1.0 + (self.floor - 1.0) * done
 
 
 @dataclass(frozen=True, kw_only=True)
-class Linear(Constant):
+class Cosine(_Falling):
+    """Half a cosine from 1 to `floor`, after a warm-up (SGDR, 1608.03983)."""
+
+    def _fall(self, done: float) -> float:
+        return _between(1.0, self.floor, done)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linear(_Falling):
     """A line from 1 to `floor`, after a warm-up."""
-
-    floor: float = 0.0
-
-    def problems(self) -> list[Problem]:
-        """Values that are no part of a run."""
-        return [*super().problems(), *_outside("floor", self.floor)]
-
-    def __call__(self, progress: float) -> float:
-        if progress < self.warmup:
-            return self._warm(progress)
-        return 1.0 + (self.floor - 1.0) * self._done(progress)
 
 
 @dataclass(frozen=True, kw_only=True)
