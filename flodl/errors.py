@@ -5,6 +5,7 @@
     FlodlError                  4   something failed while the run was under way
     |-- ConfigError             2   the configuration is wrong: every problem at once, each with a remedy
     |-- NotReady                3   a failure before the first window: host, environment, data, build
+    |   `-- HostUnready         3   one host cannot be used; where several are, all are told together
     |-- RunFailed               4   ranks died or a step raised; the newest bundle is whole
     |   `-- RunLost             5   the same, and there is no bundle to resume from
     |-- TaskFindings            1   a task (probe, setup, sweep) found something to mend
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 __all__ = [
     "ConfigError",
     "FlodlError",
+    "HostUnready",
     "Interrupted",
     "NotReady",
     "Problem",
@@ -72,6 +74,22 @@ class NotReady(FlodlError):
     """Something failed before the first window; nothing was trained."""
 
     exit_code = 3
+
+
+class HostUnready(NotReady):
+    """One host cannot be used. kind: what it is, as one word (see KINDS); remedy: what to do about it."""
+
+    KINDS = (
+        "unreachable", "refused", "auth", "host_key_unknown", "host_key_changed", "login_shell", "no_python",
+        "no_flodl", "no_path", "timeout", "protocol", "ended",
+    )  # fmt: skip
+
+    def __init__(self, host: str, kind: str, message: str, remedy: str = "") -> None:
+        self.host = host
+        self.kind = kind
+        self.message = message
+        self.remedy = remedy
+        super().__init__(f"{host}: {message}" + (f"; {remedy}" if remedy else ""))
 
 
 class RunFailed(FlodlError):

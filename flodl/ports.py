@@ -1,6 +1,7 @@
-"""The three doors between judgement and the world. Each has a second implementation that needs no hardware.
+"""The doors between judgement and the world. Each has a second implementation that needs no hardware.
 
 `World`     where ranks live: the live one (engine), virtual time (sim).
+`Fleet`     agents on hosts, kept from one run to the next: this machine (engine), SSH (flodl_launch).
 `FanOut`    how processes get onto hosts: this machine (engine), SSH (flodl_launch).
 `Averager`  how replicas are combined: a process group (engine), one process that holds them all (tests).
 """
@@ -13,8 +14,21 @@ from typing import Any, Protocol
 import msgspec
 
 from flodl.decide.messages import Command, Event
+from flodl.errors import HostUnready
+from flodl.spec.cluster import HostSpec
 
-__all__ = ["AbandonedError", "Averager", "FanOut", "HostLaunch", "HostNotice", "World"]
+__all__ = [
+    "AbandonedError",
+    "Averager",
+    "Errand",
+    "FanOut",
+    "Fleet",
+    "Greeting",
+    "HostCall",
+    "HostLaunch",
+    "HostNotice",
+    "World",
+]
 
 
 class World(Protocol):
@@ -88,6 +102,68 @@ class FanOut(Protocol):
 
     def close(self, grace_seconds: float) -> None:
         """End every rank and agent: TERM, then KILL after the grace. Idempotent."""
+        ...
+
+
+class HostCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What it takes to reach one host and to have an agent there.
+
+    spec: its entry in the cluster file. python: absolute interpreter ("": this one, on this machine only). path:
+    working folder of its ranks. env: variables of its ranks. withheld: variables that no agent inherits (env_pass).
+    """
+
+    spec: HostSpec
+    python: str = ""
+    path: str = ""
+    env: dict[str, str] = {}
+    withheld: frozenset[str] = frozenset()
+
+    @property
+    def label(self) -> str:
+        return self.spec.host
+
+
+class Greeting(msgspec.Struct, frozen=True, kw_only=True):
+    """A host's agent has answered. facts: see `flodl.engine.facts.host_facts`. latency_ms: one round trip to it."""
+
+    host: str
+    facts: dict[str, Any]
+    latency_ms: float = 0.0
+
+
+class Errand(Protocol):
+    """A small program (a module under flodl.probe) that runs on a host without torch; it speaks in lines."""
+
+    def line(self, timeout_seconds: float) -> str | None:
+        """Its next line of output; None when none came in time, or when it has ended and all was read."""
+        ...
+
+    def give(self, line: str) -> None:
+        """One more line to its standard input."""
+        ...
+
+    def end(self) -> int | None:
+        """Close its input, end it if need be; its exit code, None where that is not known."""
+        ...
+
+
+class Fleet(Protocol):
+    """Agents on hosts. They outlive a run where the fleet does."""
+
+    def meet(self, calls: Sequence[HostCall]) -> dict[str, Greeting | HostUnready]:
+        """Have one agent on each host, in parallel. Whom it has met already under an equal call is not called again."""
+        ...
+
+    def run(self, host: str, module: str, given: str = "") -> Errand:
+        """Start a program on a host that was met; given: the first line of its input. Raises HostUnready."""
+        ...
+
+    def fan_out(self) -> FanOut:
+        """Where one run starts its ranks, on hosts that were met. Closing it ends the ranks, and the agents stay."""
+        ...
+
+    def close(self, grace_seconds: float) -> None:
+        """End every agent and what runs under it. Idempotent."""
         ...
 
 

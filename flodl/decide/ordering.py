@@ -77,12 +77,12 @@ def _request(mind: Mind, callback_rank: int) -> tuple[Request, str]:
     by_rank, num_rounds, why = quotas.by_rank, 1, f"{quotas.reason}; {pace.reason}"
     if mind.works_alone:
         num_rounds = pace.grant_rounds
-        why = f"{num_rounds} rounds for about {GRANT_MS / 1000} s; {quotas.reason}"
+        why = f"{num_rounds} rounds for about {GRANT_MS / 1000:g} s; {quotas.reason}"
     if mind.is_solo:
         gradients = elche.averages == "gradients"
         by_rank = {callback_rank: 1 if gradients else pace.grant_rounds}
         num_rounds = pace.grant_rounds if gradients else 1
-        why = f"one device: nothing to average; {pace.grant_rounds} batches for about {GRANT_MS / 1000} s"
+        why = f"one device: nothing to average; {pace.grant_rounds} batches for about {GRANT_MS / 1000:g} s"
     elif mind.works_alone and not elche.is_sync:
         num_rounds, why = 1, f"gradients are averaged once per window; {quotas.reason}"
     previous = state.order

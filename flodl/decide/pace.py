@@ -19,7 +19,7 @@ from flodl.spec.job import JobSpec
 
 __all__ = ["GRANT_MS", "Pace"]
 
-GRANT_MS = 500.0  # what a grant is sized for
+GRANT_MS = 1000.0  # what a grant is sized for: its edge costs a few milliseconds of an idle device
 MAX_GRANT_ROUNDS = 1000
 DETERMINISTIC_GRANT_ROUNDS = 16
 GRANT_GROWTH = 4  # a grant is at most this many times the one before it: the first timings are set-up time

@@ -122,6 +122,7 @@ class Edges:
 
     def combine(self, mass: float) -> None:
         """End one round of a grant: combine with the others and adopt the result."""
+        self.parts.pace.drain()
         rounds, began = self.parts.rounds, time.perf_counter()
         self.link.activity = "average"
         rounds.rule.snapshot()

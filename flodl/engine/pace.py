@@ -45,10 +45,15 @@ class Pace:
         took = time.perf_counter() - self._began
         self._done.append((took + (self._sleep(took * self._brake) if self._brake > 0 else 0.0)) * 1000)
 
+    def drain(self) -> None:
+        """Wait until the launched steps have run: what the host waits for from here on is not their compute."""
+        if self._events:
+            self._events[-1][1].synchronize()
+
     def take(self) -> list[float]:
         """Milliseconds of the steps since the last call; on a GPU waits until they have run."""
         if self._events:
-            self._events[-1][1].synchronize()
+            self.drain()
             self._done += [first.elapsed_time(last) + slept * 1000 for first, last, slept in self._events]
             self._events.clear()
         done, self._done = self._done, []
