@@ -28,7 +28,7 @@ from flodl.explain import explain
 from flodl.spec.checks import ineffective
 from flodl.spec.codec import load_spec
 from flodl.spec.job import JobSpec
-from flodl.tasks import TASKS, Order, show_plan
+from flodl.tasks import TASKS, Order
 
 __all__ = ["run"]
 
@@ -114,8 +114,14 @@ def _perform(config: DictConfig, arguments: Sequence[str], begun: float) -> None
     check_trust(job, typed, Path.cwd())
     for warning in ineffective(job):
         _warn(str(warning))
-    order = Order(job=job, folder=Path(HydraConfig.get().runtime.output_dir), begun=begun)
-    (show_plan if job.launch.dry_run else task.perform)(order)
+    order = Order(
+        job=job,
+        folder=Path(HydraConfig.get().runtime.output_dir),
+        begun=begun,
+        given={name: tree[name] for name in task.arguments},
+        is_arm=HydraConfig.get().mode == RunMode.MULTIRUN,
+    )
+    (task.plan if job.launch.dry_run else task.perform)(order)
 
 
 def _choice(tree: dict[str, Any]) -> str:

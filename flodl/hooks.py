@@ -22,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.resolvers import oc
 
 from flodl.spec.environment import looks_secret
+from flodl.tasks import TASKS
 
 __all__ = ["REFUSED", "RunFolder", "config_folder", "main_arguments", "primary_config", "register", "shadowed_choices"]
 
@@ -86,11 +87,11 @@ class RunFolder(Callback):
     """Creates the folder of a run or a sweep exclusively; a name that is taken gets another random tag.
 
     A folder that the user named (hydra.run.dir=...) may exist: whether it holds a run is asked later, by the record.
-    A dry run and virtual time leave no folder at all.
+    A dry run and a task that is no run leave no folder at all.
     """
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
-        if config.launch.get("dry_run") is True or config.task == "simulate":
+        if config.launch.get("dry_run") is True or not _is_run(config.task):
             with read_write(config), open_dict(config):
                 config.hydra.run.dir = config.hydra.runtime.cwd
                 config.hydra.output_subdir = None
@@ -130,6 +131,11 @@ class _WorkingFolder(SearchPathPlugin):
         own = Path.cwd() / "conf"
         if own.is_dir() and own.resolve() != config_folder().resolve():
             search_path.append("working folder", f"file://{own}")
+
+
+def _is_run(task: object) -> bool:
+    """True where the task leaves a run folder; a task that does not exist is refused later."""
+    return task in TASKS and TASKS[str(task)].is_run
 
 
 def _claim(node: DictConfig) -> None:

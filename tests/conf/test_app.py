@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -213,9 +214,8 @@ def test_a_sweep_has_one_folder_and_a_folder_per_arm(here: Path) -> None:
 def test_after_an_interrupted_arm_no_other_begins(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from flodl import app
     from flodl.errors import Interrupted
-    from flodl.tasks import Order
+    from flodl.tasks import TASKS, Order
 
     begun: list[int] = []
 
@@ -223,7 +223,7 @@ def test_after_an_interrupted_arm_no_other_begins(
         begun.append(order.job.trainer.seed)
         raise Interrupted("a signal")
 
-    monkeypatch.setattr(app, "show_plan", interrupted)
+    monkeypatch.setitem(TASKS, "train", dataclasses.replace(TASKS["train"], plan=interrupted))
     assert main(["-m", "trainer.seed=1,2,3", "launch.dry_run=true"]) == 130
     assert begun == [1]
     assert "not started: an earlier arm was interrupted" in capsys.readouterr().err

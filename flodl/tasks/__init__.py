@@ -1,0 +1,20 @@
+"""What can be done: a table of tasks, one file each.
+
+What a task needs is imported when it is done: a dry run loads no torch. Tasks raise, they never exit. A task's own
+arguments are top-level keys that only its file in conf/task/ defines; all else that it is told is the job.
+"""
+
+from __future__ import annotations
+
+from flodl.tasks import simulate, train
+from flodl.tasks.order import Order, Task, show_plan
+from flodl.tasks.train import failure
+from flodl.tasks.unbuilt import unbuilt
+
+__all__ = ["TASKS", "Order", "Task", "failure", "show_plan", "unbuilt"]
+
+TASKS = {
+    "rerun": Task(perform=train.perform, arguments=("spec",), from_spec=True, is_run=True),
+    "simulate": Task(perform=simulate.perform),
+    "train": Task(perform=train.perform, is_run=True),
+}

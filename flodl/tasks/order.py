@@ -1,0 +1,49 @@
+"""What a task is, and what it is handed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flodl.plan import plan_lines
+from flodl.spec.job import JobSpec
+from flodl.tasks.unbuilt import unbuilt
+
+__all__ = ["Order", "Task", "show_plan"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """One job to do something with. folder: where a run goes. begun: time.monotonic() when the command was given.
+
+    given: the task's own arguments, name -> plain value. is_arm: the order is one of a sweep's.
+    """
+
+    job: JobSpec
+    folder: Path
+    begun: float
+    given: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    is_arm: bool = False
+
+
+def show_plan(order: Order) -> None:
+    """launch.dry_run=true: print what would be started."""
+    lines = [*plan_lines(order.job), *(f"not yet     {problem}" for problem in unbuilt(order.job))]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """perform: does it. plan: what launch.dry_run does instead. arguments: top-level keys that only this task has.
+
+    from_spec: the job is read from a spec.json instead of the config tree. is_run: it leaves a run folder.
+    """
+
+    perform: Callable[[Order], None]
+    plan: Callable[[Order], None] = show_plan
+    arguments: tuple[str, ...] = ()
+    from_spec: bool = False
+    is_run: bool = False
