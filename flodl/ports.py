@@ -3,12 +3,13 @@
 `World`     where ranks live: the live one (engine), virtual time (sim).
 `Fleet`     agents on hosts, kept from one run to the next: this machine (engine), SSH (flodl_launch).
 `FanOut`    how processes get onto hosts: this machine (engine), SSH (flodl_launch).
+`Execute`   one command on one host, without an agent: this machine (tasks), SSH (flodl_launch).
 `Averager`  how replicas are combined: a process group (engine), one process that holds them all (tests).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -21,6 +22,7 @@ __all__ = [
     "AbandonedError",
     "Averager",
     "Errand",
+    "Execute",
     "FanOut",
     "Fleet",
     "Greeting",
@@ -164,6 +166,31 @@ class Fleet(Protocol):
 
     def close(self, grace_seconds: float) -> None:
         """End every agent and what runs under it. Idempotent."""
+        ...
+
+
+class Execute(Protocol):
+    """One command on one host, for tasks that prepare hosts: no agent, no flodl and no torch is needed there.
+
+    Named by import path in `launch.execute`. May be called from several threads at once.
+    """
+
+    def __call__(
+        self,
+        call: HostCall,
+        argv: Sequence[str],
+        *,
+        given: bytes = b"",
+        on_line: Callable[[str], None],
+        timeout_seconds: float | None = None,
+    ) -> int:
+        """Run `argv` there, every word of it as it is; its exit code (negative or 128 + n: signal n).
+
+        given: its whole standard input, so nothing secret stands in argv. on_line: each line of output and errors, as
+        it comes, without its newline, invalid UTF-8 replaced. The working folder is the user's home where call.path
+        is "" or missing, else call.path. Raises HostUnready where the host cannot be reached, kind `timeout` where
+        the command takes longer than timeout_seconds (it is ended then).
+        """
         ...
 
 
