@@ -9,7 +9,19 @@ from msgspec import Meta
 
 from flodl.errors import Problem
 from flodl.spec.devices import device_fault, named_count
-from flodl.spec.environment import env_pass_problems, env_problems
+from flodl.spec.environment import env_clashes, env_pass_problems, env_problems
+from flodl.spec.names import (
+    address_fault,
+    environment_fault,
+    faults,
+    file_fault,
+    folder_fault,
+    host_fault,
+    interface_fault,
+    jump_fault,
+    service_fault,
+    user_fault,
+)
 from flodl.spec.value import NonNegativeInt, Positive, PositiveInt, Value
 
 __all__ = ["ClusterSpec", "ControllerSpec", "DeploySpec", "HostOverrides", "HostSpec", "JoinSpec", "SshSpec"]
@@ -35,6 +47,11 @@ class ControllerSpec(Value, frozen=True, kw_only=True):
     data_path: str | None = None
     join: JoinSpec = JoinSpec()
 
+    def problems(self, key: str) -> Iterator[Problem]:
+        yield from faults(f"{key}.host", self.host, address_fault)
+        yield from faults(f"{key}.bind", self.bind, address_fault)
+        yield from faults(f"{key}.data_path", self.data_path, file_fault)
+
 
 class SshSpec(Value, frozen=True, kw_only=True):
     """How a host is reached; what is null comes from ~/.ssh/config and the agent."""
@@ -46,6 +63,13 @@ class SshSpec(Value, frozen=True, kw_only=True):
     proxy_jump: str | None = None
     known_hosts: str | None = None
     host_key_policy: Literal["reject", "accept_new"] = "reject"
+
+    def problems(self, key: str) -> Iterator[Problem]:
+        yield from faults(f"{key}.target", self.target, host_fault)
+        yield from faults(f"{key}.user", self.user, user_fault)
+        yield from faults(f"{key}.proxy_jump", self.proxy_jump, jump_fault)
+        yield from faults(f"{key}.identity_file", self.identity_file, file_fault)
+        yield from faults(f"{key}.known_hosts", self.known_hosts, file_fault)
 
 
 class HostOverrides(Value, frozen=True, kw_only=True):
@@ -75,18 +99,26 @@ class HostSpec(Value, frozen=True, kw_only=True):
     env: dict[str, str] = {}
 
     def problems(self, key: str) -> Iterator[Problem]:
-        if not self.host or self.host.startswith("-") or not self.host.isprintable():
-            yield Problem(key=f"{key}.host", value=repr(self.host), constraint="is no name of a host",
-                          remedy="a name or an address, for example node-a")  # fmt: skip
+        yield from faults(f"{key}.host", self.host, host_fault)
         fault = device_fault(self.local_devices)
         if fault:
             yield Problem(key=f"{key}.local_devices", value=str(self.local_devices), constraint=fault[0],
                           remedy=fault[1])  # fmt: skip
         yield from self._speed_problems(key)
+        yield from self._place_problems(key)
+        yield from env_problems(self.env, f"{key}.env")
+
+    def _place_problems(self, key: str) -> Iterator[Problem]:
         if self.python is not None and not self.python.startswith("/"):
             yield Problem(key=f"{key}.python", value=self.python, constraint="must be an absolute path",
                           remedy="remote shells are non-login shells: PATH says nothing")  # fmt: skip
-        yield from env_problems(self.env, f"{key}.env")
+        else:
+            yield from faults(f"{key}.python", self.python, file_fault)
+        yield from faults(f"{key}.path", self.path, folder_fault)
+        yield from faults(f"{key}.data_path", self.data_path, folder_fault)
+        yield from faults(f"{key}.arch", self.arch, environment_fault)
+        yield from faults(f"{key}.docker", self.docker, service_fault)
+        yield from faults(f"{key}.nccl_socket_ifname", self.nccl_socket_ifname, interface_fault)
 
     def _speed_problems(self, key: str) -> Iterator[Problem]:
         speeds = self.speed if isinstance(self.speed, tuple) else (self.speed,)
@@ -135,3 +167,6 @@ class ClusterSpec(Value, frozen=True, kw_only=True):
                               remedy="`ip -br addr` on that host lists them")  # fmt: skip
         yield from env_problems(self.env, f"{key}.env")
         yield from env_pass_problems(self.env_pass, f"{key}.env_pass")
+        yield from env_clashes(self.env_pass, self.env, f"{key}.env")
+        for i, worker in enumerate(self.workers):
+            yield from env_clashes(self.env_pass, worker.env, f"{key}.workers[{i}].env")

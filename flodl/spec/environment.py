@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from flodl.errors import Problem
 
-__all__ = ["env_pass_problems", "env_problems", "looks_secret"]
+__all__ = ["env_clashes", "env_pass_problems", "env_problems", "looks_secret"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)S?\d*(_|$)", re.IGNORECASE)
@@ -23,6 +23,7 @@ _RESERVED = {
     "LOCAL_RANK": "ranks are counted in the order of the hosts",
     "WORLD_SIZE": "ranks are counted in the order of the hosts",
 }
+_READ_AT_THE_START = ("LD_", "PYTHON")
 _RESERVED_PREFIXES = {"FLODL_": "names that begin so are flodl's own", "MASTER_": "use controller.host and .port"}
 
 
@@ -46,6 +47,17 @@ def env_pass_problems(names: Iterable[str], key: str) -> Iterator[Problem]:
     """What is wrong with names of variables that travel from the controller to the ranks."""
     for i, name in enumerate(names):
         yield from _name_problems(name, f"{key}[{i}]", name)
+        if name.startswith(_READ_AT_THE_START):
+            yield Problem(key=f"{key}[{i}]", value=name, constraint="is read when an interpreter starts, and passed "
+                          "values arrive later", remedy="it is no secret: write it under env")  # fmt: skip
+
+
+def env_clashes(passed: Iterable[str], env: Mapping[str, str], key: str) -> Iterator[Problem]:
+    """Variables that a config both sets and passes on: one of the two would be ignored."""
+    for name in sorted(set(passed) & env.keys()):
+        if any(_name_problems(name, key, name)):  # told already, and by its cause
+            continue
+        yield Problem(key=f"{key}.{name}", constraint="is in cluster.env_pass too", remedy="keep one of the two")
 
 
 def _name_problems(name: str, key: str, value: str) -> Iterator[Problem]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from flodl.errors import Problem
 from flodl.spec.cluster import ClusterSpec, HostOverrides
 from flodl.spec.component import Component
 from flodl.spec.debug import DebugConfig
 from flodl.spec.elche import ElCheConfig
 from flodl.spec.guard import GuardConfig, TrendGuardConfig
 from flodl.spec.loader import LoaderConfig
+from flodl.spec.names import faults, run_name_fault
 from flodl.spec.stop import MetricName, StopConfig
 from flodl.spec.value import NonNegativeInt, Positive, PositiveInt, Value
 
@@ -165,6 +168,9 @@ class JobSpec(Value, frozen=True, kw_only=True):
     sim: SimConfig = SimConfig()
     debug: DebugConfig = DebugConfig()
     trusted_targets: tuple[str, ...] = ()  # from the command line or Python only
+
+    def problems(self, key: str) -> Iterator[Problem]:
+        yield from faults(f"{key}.name" if key else "name", self.name, run_name_fault)
 
     def trainer_with(self, overrides: HostOverrides) -> TrainerConfig:
         """What the ranks of a host do: the job's values, and the host's own where it has some."""
