@@ -9,6 +9,7 @@
     |-- RunFailed               4   ranks died or a step raised; the newest bundle is whole
     |   `-- RunLost             5   the same, and there is no bundle to resume from
     |-- TaskFindings            1   a task (probe, setup, sweep) found something to mend
+    |-- Skipped                 0   an arm of a sweep that need not run, or cannot on this rig
     `-- Interrupted            75   a signal ended the run (130 where nothing can be resumed)
 
 Tasks raise; only ``flodl.__main__`` turns an error into an exit code (a SystemExit inside a sweep's arm would
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = [
     "ConfigError",
@@ -29,6 +31,7 @@ __all__ = [
     "Problem",
     "RunFailed",
     "RunLost",
+    "Skipped",
     "TaskFindings",
 ]
 
@@ -38,13 +41,15 @@ class Problem:
     """One thing that is wrong, told so that a person can mend it.
 
     key: dotted config key or host name. value: what stood there, as text. constraint: why it cannot be.
-    remedy: what to do, "" where the constraint says it all.
+    remedy: what to do, "" where the constraint says it all. is_rigs: the value is right in itself, and the devices of
+    this rig are not those that it needs.
     """
 
     key: str
     value: str = ""
     constraint: str
     remedy: str = ""
+    is_rigs: bool = False
 
     def __str__(self) -> str:
         shown = f"{self.key}={self.value}" if self.value else self.key
@@ -57,6 +62,10 @@ class FlodlError(Exception):
     exit_code = 4
     is_told = False
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As it is, whatever its constructor takes: an arm of a sweep may run in a process of its own."""
+        return _again, (type(self), self.args), self.__dict__
+
 
 class ConfigError(FlodlError):
     """The configuration is wrong. Holds all problems, not only the first."""
@@ -68,6 +77,11 @@ class ConfigError(FlodlError):
             problems = (Problem(key="config", constraint=problems),)
         self.problems = tuple(problems)
         super().__init__("\n".join(str(p) for p in self.problems))
+
+    @property
+    def is_rigs(self) -> bool:
+        """True where nothing is wrong but the choice of devices: in a sweep such an arm is skipped."""
+        return bool(self.problems) and all(problem.is_rigs for problem in self.problems)
 
 
 class NotReady(FlodlError):
@@ -110,9 +124,25 @@ class TaskFindings(FlodlError):
     exit_code = 1
 
 
+class Skipped(FlodlError):
+    """An arm of a sweep was not run, and that is no failure. folder: where its result lies already, "" : nowhere."""
+
+    exit_code = 0
+
+    def __init__(self, message: str, *, folder: str = "") -> None:
+        super().__init__(message)
+        self.folder = folder
+
+
 class Interrupted(FlodlError):
     """A signal ended the run. exit_code is 130 unless a bundle can be resumed (75)."""
 
     def __init__(self, message: str, *, exit_code: int = 130) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+def _again(kind: type[FlodlError], args: tuple[Any, ...]) -> FlodlError:
+    error = kind.__new__(kind)
+    error.args = args
+    return error

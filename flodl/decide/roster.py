@@ -115,10 +115,14 @@ def _mode_problems(job: JobSpec, places: Sequence[Place]) -> list[Problem]:
     if elche.mode.startswith("nccl") and len(places) > 1:
         remedy = f"use elche={elche.mode.replace('nccl', 'cpu')}"
         if any(place.device == "cpu" for place in places):
-            problems.append(Problem(key="elche.mode", value=elche.mode, constraint="NCCL needs GPUs", remedy=remedy))
+            constraint = "NCCL needs GPUs"
         elif resolve_mode(places) == "cpu_cadence":
             constraint = "two ranks share a GPU, and NCCL refuses that"
-            problems.append(Problem(key="elche.mode", value=elche.mode, constraint=constraint, remedy=remedy))
+        else:
+            constraint = ""
+        if constraint:
+            problem = Problem(key="elche.mode", value=elche.mode, constraint=constraint, remedy=remedy, is_rigs=True)
+            problems.append(problem)
     named = {"elche.anchor_rank": elche.anchor_rank, "callbacks.policy": job.callbacks.policy}
     for key, value in named.items():
         if isinstance(value, int) and value >= len(places) > 0:
