@@ -15,19 +15,30 @@ __all__ = ["Place", "resolve_mode", "roster"]
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One rank. host: its label. device: "cpu" or "cuda:N" (N as nvidia-smi counts). speed: rehearsal pace."""
+    """One rank. host: its label. device: "cpu" or "cuda:N" (N as nvidia-smi counts). speed: rehearsal pace.
+
+    uuid: of its GPU, as the driver told it before the run; "" where nobody asked.
+    """
 
     rank: int
     host: str
     device: str
     batch_size: int
     speed: float = 1.0
+    uuid: str = ""
+
+    @property
+    def card(self) -> str:
+        """What is one and the same for ranks that share a GPU, whatever their hosts are called."""
+        return self.uuid.lower() or f"{self.host} {self.device}"
 
 
-def roster(job: JobSpec, gpus: Mapping[str, int]) -> tuple[Place, ...]:
+def roster(
+    job: JobSpec, gpus: Mapping[str, int], uuids: Mapping[str, Sequence[str]] | None = None
+) -> tuple[Place, ...]:
     """Number the ranks of `job.cluster` in host order. gpus: host label -> GPUs counted there (absent: none).
 
-    Raises ConfigError with everything that the counted devices make wrong.
+    uuids: host label -> of these GPUs, in the same order, as far as they are known. Raises ConfigError with everything that the counted devices make wrong.
     """
     problems: list[Problem] = []
     places: list[Place] = []
@@ -35,6 +46,7 @@ def roster(job: JobSpec, gpus: Mapping[str, int]) -> tuple[Place, ...]:
         key = f"cluster.workers[{index}]"
         devices = _devices(host, gpus.get(host.host, 0), key, problems)
         speeds = _speeds(host, len(devices), key, problems)
+        known = (uuids or {}).get(host.host, ())
         for device, speed in zip(devices, speeds, strict=True):
             places.append(
                 Place(
@@ -43,6 +55,7 @@ def roster(job: JobSpec, gpus: Mapping[str, int]) -> tuple[Place, ...]:
                     device=device,
                     batch_size=host.overrides.batch_size or job.trainer.batch_size,
                     speed=speed,
+                    uuid=_uuid(device, known),
                 )
             )
     problems += _mode_problems(job, places)
@@ -53,9 +66,21 @@ def roster(job: JobSpec, gpus: Mapping[str, int]) -> tuple[Place, ...]:
 
 def resolve_mode(places: Sequence[Place]) -> Mode:
     """What ``elche.mode: auto`` means: nccl_cadence when every rank has a GPU of its own, else cpu_cadence."""
-    owned = {(place.host, place.device) for place in places}
     has_gpus = all(place.device != "cpu" for place in places)
-    return "nccl_cadence" if has_gpus and len(owned) == len(places) else "cpu_cadence"
+    return "nccl_cadence" if has_gpus and not _sharing(places) else "cpu_cadence"
+
+
+def _sharing(places: Sequence[Place]) -> list[Place]:
+    """The ranks of the first GPU that more than one rank has; none where each has its own."""
+    by_card: dict[str, list[Place]] = {}
+    for place in places:
+        by_card.setdefault(place.card, []).append(place)
+    return next((ranks for ranks in by_card.values() if len(ranks) > 1), [])
+
+
+def _uuid(device: str, known: Sequence[str]) -> str:
+    number = device.partition(":")[2]
+    return known[int(number)] if number and int(number) < len(known) else ""
 
 
 def _devices(host: HostSpec, num_gpus: int, key: str, problems: list[Problem]) -> list[str]:

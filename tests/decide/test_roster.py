@@ -82,6 +82,30 @@ def test_two_ranks_on_one_gpu_are_refused_under_nccl() -> None:
     assert "two ranks share a GPU" in problems(job(*hosts, mode="nccl_cadence"), {"a": 1})
 
 
+def test_one_gpu_under_two_host_names_is_refused_under_nccl_and_named() -> None:
+    hosts = (HostSpec(host="a", local_devices=(1,)), HostSpec(host="alias-of-a", local_devices="all"))
+    uuids = {"a": ("GPU-0", "GPU-1"), "alias-of-a": ("gpu-1",)}
+    with pytest.raises(ConfigError) as refused:
+        roster(job(*hosts, mode="nccl_sync"), {"a": 2, "alias-of-a": 1}, uuids)
+    assert str(refused.value) == (
+        "elche.mode=nccl_sync: two ranks share a GPU, and NCCL refuses that: rank 0 (a cuda:1) and rank 1 "
+        "(alias-of-a cuda:0) have one GPU (GPU-1); use elche=cpu_sync, or lend it under one host only"
+    )
+    auto = roster(job(*hosts, mode="auto"), {"a": 2, "alias-of-a": 1}, uuids)
+    assert resolve_mode(auto) == "cpu_cadence"
+    assert [place.uuid for place in auto] == ["GPU-1", "gpu-1"]
+
+
+def test_gpus_of_their_own_are_told_apart_by_uuid_and_by_place() -> None:
+    hosts = (HostSpec(host="a"), HostSpec(host="b"))
+    known = roster(job(*hosts, mode="nccl_sync"), {"a": 1, "b": 1}, {"a": ("GPU-0",), "b": ("GPU-1",)})
+    assert resolve_mode(known) == "nccl_cadence"
+    unknown = roster(job(*hosts, mode="nccl_sync"), {"a": 1, "b": 1}, {"a": ()})
+    assert [place.uuid for place in unknown] == ["", ""]
+    assert resolve_mode(unknown) == "nccl_cadence"
+    assert roster(job(HostSpec(host="a", local_devices="cpu:2")), {}, {"a": ("GPU-0",)})[1].uuid == ""
+
+
 def test_ranks_that_the_user_names_must_exist() -> None:
     asked = job(HostSpec(host="a"), elche={"anchor_rank": 3}, callbacks=CallbacksConfig(policy=2))
     text = problems(asked)

@@ -37,7 +37,8 @@ def refused(tree: dict[str, Any]) -> list[str]:
 
 def of_worker(key: str, value: str) -> dict[str, Any]:
     block, _, name = key.rpartition(".")
-    return workers(worker(**({block: {name: value}} if block else {name: value})))
+    keys: dict[str, Any] = {block: {name: value}} if block else {name: value}
+    return workers(worker(**keys))
 
 
 NAMES = ["host", "ssh.target", "ssh.user", "ssh.proxy_jump", "docker", "nccl_socket_ifname"]
