@@ -8,7 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from flodl.record.status import StatusFile
+from flodl.errors import FlodlError
+from flodl.record.process import lives
+from flodl.record.status import StatusFile, read_status
 from tests.record.figures import epoch
 
 
@@ -40,3 +42,24 @@ def test_keeping_it_asks_for_the_view_only_when_it_is_due(runs: Path) -> None:
         status.keep(lambda: asked.append(now[0]))
         now[0] += 0.8
     assert asked == [100.0, pytest.approx(102.4)]
+
+
+def test_a_run_says_that_it_begins_before_it_has_anything_to_tell(runs: Path) -> None:
+    status = StatusFile(runs / "status", "r")
+    status.begin()
+    found = read_status(runs / "status")
+    assert (found.state, found.view, found.run_id) == ("starting", None, "r")
+    assert found.controller is not None
+    assert lives(found.controller)
+    assert status.due()
+
+
+def test_what_is_no_status_file_is_refused_in_words(runs: Path) -> None:
+    path = runs / "status"
+    path.write_text("{")
+    with pytest.raises(FlodlError, match="status"):
+        read_status(path)
+    StatusFile(path, "r").write(None)
+    path.write_text(path.read_text().replace('"schema": 1', '"schema": 7'))
+    with pytest.raises(FlodlError, match="status schema 7; this flodl reads 1"):
+        read_status(path)
