@@ -38,7 +38,8 @@ def roster(
 ) -> tuple[Place, ...]:
     """Number the ranks of `job.cluster` in host order. gpus: host label -> GPUs counted there (absent: none).
 
-    uuids: host label -> of these GPUs, in the same order, as far as they are known. Raises ConfigError with everything that the counted devices make wrong.
+    uuids: host label -> of these GPUs, in the same order, as far as they are known.
+    Raises ConfigError with everything that the counted devices make wrong.
     """
     problems: list[Problem] = []
     places: list[Place] = []
@@ -75,7 +76,8 @@ def _sharing(places: Sequence[Place]) -> list[Place]:
     by_card: dict[str, list[Place]] = {}
     for place in places:
         by_card.setdefault(place.card, []).append(place)
-    return next((ranks for ranks in by_card.values() if len(ranks) > 1), [])
+    shared = [ranks for ranks in by_card.values() if len(ranks) > 1]
+    return shared[0] if shared else []
 
 
 def _uuid(device: str, known: Sequence[str]) -> str:
@@ -138,13 +140,8 @@ def _mode_problems(job: JobSpec, places: Sequence[Place]) -> list[Problem]:
     problems: list[Problem] = []
     elche = job.elche
     if elche.mode.startswith("nccl") and len(places) > 1:
-        remedy = f"use elche={elche.mode.replace('nccl', 'cpu')}"
-        if any(place.device == "cpu" for place in places):
-            constraint = "NCCL needs GPUs"
-        elif resolve_mode(places) == "cpu_cadence":
-            constraint = "two ranks share a GPU, and NCCL refuses that"
-        else:
-            constraint = ""
+        constraint, also = _nccl_fault(places)
+        remedy = f"use elche={elche.mode.replace('nccl', 'cpu')}{also}"
         if constraint:
             problem = Problem(key="elche.mode", value=elche.mode, constraint=constraint, remedy=remedy, is_rigs=True)
             problems.append(problem)
@@ -163,3 +160,18 @@ def _mode_problems(job: JobSpec, places: Sequence[Place]) -> list[Problem]:
             )
         )
     return problems
+
+
+def _nccl_fault(places: Sequence[Place]) -> tuple[str, str]:
+    """(why these ranks cannot average over NCCL, "" where they can; another way out)."""
+    if any(place.device == "cpu" for place in places):
+        return "NCCL needs GPUs", ""
+    shared = _sharing(places)
+    if not shared:
+        return "", ""
+    ranks = " and ".join(f"rank {place.rank} ({place.host} {place.device})" for place in shared)
+    which = f" ({shared[0].uuid})" if shared[0].uuid else ""
+    return (
+        f"two ranks share a GPU, and NCCL refuses that: {ranks} have one{which}",
+        ", or lend each GPU under one host only",
+    )

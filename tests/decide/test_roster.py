@@ -89,7 +89,7 @@ def test_one_gpu_under_two_host_names_is_refused_under_nccl_and_named() -> None:
         roster(job(*hosts, mode="nccl_sync"), {"a": 2, "alias-of-a": 1}, uuids)
     assert str(refused.value) == (
         "elche.mode=nccl_sync: two ranks share a GPU, and NCCL refuses that: rank 0 (a cuda:1) and rank 1 "
-        "(alias-of-a cuda:0) have one GPU (GPU-1); use elche=cpu_sync, or lend it under one host only"
+        "(alias-of-a cuda:0) have one (GPU-1); use elche=cpu_sync, or lend each GPU under one host only"
     )
     auto = roster(job(*hosts, mode="auto"), {"a": 2, "alias-of-a": 1}, uuids)
     assert resolve_mode(auto) == "cpu_cadence"
