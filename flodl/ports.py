@@ -126,11 +126,17 @@ class HostCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Greeting(msgspec.Struct, frozen=True, kw_only=True):
-    """A host's agent has answered. facts: see `flodl.engine.facts.host_facts`. latency_ms: one round trip to it."""
+    """A host's agent has answered. facts: see `flodl.engine.facts.host_facts`. latency_ms: one round trip to it.
+
+    torch: what its warm process has loaded (`flodl.engine.facts.torch_facts`); empty while it still loads: meet again.
+    noise: what the host's login wrote before the agent began.
+    """
 
     host: str
     facts: dict[str, Any]
     latency_ms: float = 0.0
+    torch: dict[str, str] = {}
+    noise: tuple[str, ...] = ()
 
 
 class Errand(Protocol):

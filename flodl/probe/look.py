@@ -1,0 +1,137 @@
+"""One look at all hosts: meet them, ask each for its report and its clock, judge. The way in for every launch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec.structs import replace
+
+from flodl.errors import HostUnready
+from flodl.ports import Errand, Fleet, Greeting, HostCall
+from flodl.probe.compare import data_parts
+from flodl.probe.finding import Finding, unready
+from flodl.probe.judge import judge
+from flodl.probe.report import Gpu, HostReport, Question
+from flodl.probe.software import distribution_version
+from flodl.record.text import clean
+from flodl.spec.job import JobSpec
+
+__all__ = ["Looked", "look"]
+
+REPORT_SECONDS = 20.0
+CLOCK_ASKS = 3
+AT_ONCE = 32
+PROGRAM = "flodl.probe.host"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looked:
+    """What was seen, by host label. unready: hosts that could not be met or did not answer; their findings are among
+    `findings`, which is in the order of the cluster file."""
+
+    reports: dict[str, HostReport]
+    findings: tuple[Finding, ...]
+    unready: dict[str, HostUnready] = field(default_factory=dict[str, HostUnready])
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Host -> GPUs that it lends."""
+        return {host: len(report.gpus) for host, report in self.reports.items()}
+
+    @property
+    def gpus(self) -> dict[str, tuple[Gpu, ...]]:
+        """Host -> the GPUs that it lends, as `local_devices` numbers them."""
+        return {host: report.gpus for host, report in self.reports.items()}
+
+
+def look(
+    job: JobSpec,
+    fleet: Fleet,
+    calls: Sequence[HostCall],
+    *,
+    met: Mapping[str, Greeting | HostUnready] | None = None,
+) -> Looked:
+    """Look at the hosts of a job. met: what `fleet.meet(calls)` has answered; it is asked where that is not given."""
+    met = fleet.meet(calls) if met is None else met
+    with ThreadPoolExecutor(min(AT_ONCE, max(1, len(calls)))) as pool:
+        answers = dict(zip(met, pool.map(lambda call: _ask(job, fleet, call, met[call.label]), calls), strict=False))
+    reports = {host: answer for host, answer in answers.items() if isinstance(answer, HostReport)}
+    troubles = {host: answer for host, answer in answers.items() if isinstance(answer, HostUnready)}
+    own = distribution_version("flodl")
+    findings = (*(unready(trouble) for trouble in troubles.values()), *judge(job, reports, own))
+    return Looked(reports=reports, findings=findings, unready=troubles)
+
+
+def _ask(job: JobSpec, fleet: Fleet, call: HostCall, greeting: Greeting | HostUnready) -> HostReport | HostUnready:
+    if isinstance(greeting, HostUnready):
+        return greeting
+    question = Question(
+        path=call.path,
+        data_path=call.spec.data_path or "",
+        data=tuple(part for parts in data_parts(job.dataset) for part in parts),
+        preload=call.env.get("LD_PRELOAD", ""),
+        library_path=call.env.get("LD_LIBRARY_PATH", ""),
+    )
+    try:
+        errand = fleet.run(call.label, PROGRAM, msgspec.json.encode(question).decode())
+    except HostUnready as error:
+        return error
+    try:
+        return _told(_report(call.label, errand), errand, greeting)
+    except HostUnready as error:
+        return error
+    finally:
+        errand.end()
+
+
+def _report(host: str, errand: Errand) -> HostReport:
+    line = errand.line(REPORT_SECONDS)
+    if line is None:
+        code = errand.end()
+        if code is None:
+            raise HostUnready(host, "timeout", f"no report within {REPORT_SECONDS:g} s", "does a file system hang there?")
+        raise HostUnready(host, "protocol", f"the probe ended with exit code {code} and no report")
+    try:
+        return msgspec.json.decode(line, type=HostReport)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        shown = clean(line)[:200]
+        raise HostUnready(host, "protocol", f"a malformed answer ({error}): {shown!r}") from None
+
+
+def _told(report: HostReport, errand: Errand, greeting: Greeting) -> HostReport:
+    """The report, with what only the controller can know of the host."""
+    offset, error = _clock(errand)
+    archs = tuple(greeting.torch.get("archs", "").split())
+    return replace(
+        report,
+        host=greeting.host,
+        archs=archs,
+        latency_ms=greeting.latency_ms or error * 2000,
+        clock_offset_seconds=offset,
+        clock_error_seconds=error,
+        noise=tuple(clean(line) for line in greeting.noise),
+    )
+
+
+def _clock(errand: Errand) -> tuple[float, float]:
+    """(offset, error) of the host's clock in seconds, by the quickest of some round trips.
+
+    The host's answer was written somewhere in between, so half the round trip is what the offset may be wrong by.
+    """
+    best = (0.0, float("inf"))
+    for _ in range(CLOCK_ASKS):
+        before, begun = time.time(), time.perf_counter()
+        errand.give("now")
+        answer = errand.line(REPORT_SECONDS)
+        took = time.perf_counter() - begun
+        try:
+            there = float(answer or "")
+        except ValueError:
+            continue
+        if took / 2 < best[1]:
+            best = (there - (before + took / 2), took / 2)
+    return best if best[1] < float("inf") else (0.0, 0.0)
