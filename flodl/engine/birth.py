@@ -11,6 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from flodl.engine.payload import RankPayload, decode_payload
+from flodl.engine.pinning import pinned
 
 __all__ = ["encode_birth", "live", "prepare"]
 
@@ -59,13 +60,12 @@ def prepare(payload: RankPayload) -> None:
 
 def _environment(payload: RankPayload) -> dict[str, str]:
     """What NCCL, gloo and CUDA read. The rank sees its own GPU and no other."""
-    found = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ""}
-    kind, _, number = payload.device.partition(":")
-    if kind == "cuda":
-        lent = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-        found["CUDA_VISIBLE_DEVICES"] = lent[int(number)] if lent else number
-    if payload.interface:
-        found |= {"NCCL_SOCKET_IFNAME": payload.interface, "GLOO_SOCKET_IFNAME": payload.interface}
+    found = {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": pinned(payload.device, os.environ.get("CUDA_VISIBLE_DEVICES"), payload.uuid),
+    }
+    if payload.interface:  # NCCL takes a bare name for the beginning of one: eth1 would be eth10 too
+        found |= {"NCCL_SOCKET_IFNAME": f"={payload.interface}", "GLOO_SOCKET_IFNAME": payload.interface}
     return found
 
 

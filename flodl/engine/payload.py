@@ -50,6 +50,11 @@ class RankPayload(msgspec.Struct, frozen=True, kw_only=True):
         return f"RankPayload(run {self.run_id}, rank {self.rank}, {self.host} {self.device})"
 
     @property
+    def uuid(self) -> str:
+        """Of this rank's GPU, as the host told it before the start; "" where nobody asked."""
+        return next((place.uuid for place in self.world if place.rank == self.rank), "")
+
+    @property
     def torch_device(self) -> str:
         """The device's name inside the rank: it sees one GPU only."""
         return "cuda:0" if self.device.startswith("cuda") else "cpu"

@@ -36,6 +36,7 @@ from flodl.engine.micro import Slices
 from flodl.engine.orders import Link, Orders
 from flodl.engine.pace import Pace
 from flodl.engine.payload import RankPayload
+from flodl.engine.pinning import check_card
 from flodl.engine.rounds import Rounds
 from flodl.engine.schedule import LearningRate
 from flodl.errors import ConfigError, FlodlError, NotReady
@@ -101,6 +102,8 @@ def surroundings(payload: RankPayload) -> Surroundings:
         if not torch.cuda.is_available():
             raise NotReady(f"{payload.host}: {payload.device} cannot be used: torch {torch.__version__} sees no GPU")
         torch.cuda.set_device(device)
+        found = str(torch.cuda.get_device_properties(device).uuid)
+        check_card(f"{payload.host}: {payload.device}", payload.uuid, found)
     host = next((host for host in payload.job.cluster.workers if host.host == payload.host), None)
     named = {"overrides": host.overrides} if host is not None else {}
     return Surroundings(
