@@ -55,14 +55,13 @@ class World(Protocol):
 class HostLaunch(msgspec.Struct, frozen=True, kw_only=True):
     """What one host's agent is told to start.
 
-    label: the host's name in the cluster. python: interpreter ("" : this one). path: working folder, first on
-    sys.path ("" : here). env: variables of every rank of this host. ranks, devices: global numbers and device names
-    ("cuda:0", "cpu"), same length. preload: modules that are loaded once, before ranks are forked. secret: what goes
-    over standard input only (spec, keys, env_pass values).
+    label: the host's name in the cluster. path: working folder, first on sys.path ("" : here). env: variables of every
+    rank of this host. ranks, devices: global numbers and device names ("cuda:0", "cpu"), same length. preload: modules
+    that are loaded once, before ranks are forked. secret: what goes over standard input only (spec, keys, env_pass
+    values).
     """
 
     label: str
-    python: str = ""
     path: str = ""
     env: dict[str, str] = {}
     ranks: tuple[int, ...]
@@ -75,9 +74,8 @@ class HostLaunch(msgspec.Struct, frozen=True, kw_only=True):
 class HostNotice(msgspec.Struct, frozen=True, kw_only=True):
     """Something that a host's agent says.
 
-    kind: facts (the host's answer before anything starts) | started | line (a rank's output) | exit | gone (the
-    agent itself ended) . rank: -1 where it concerns the host. text: line, cause or JSON facts. code: exit code,
-    negative for a signal.
+    kind: started | line (a rank's output) | exit | gone (the agent itself ended) . rank: -1 where it concerns the
+    host. text: line or cause. code: exit code, negative for a signal.
     """
 
     host: str
@@ -91,7 +89,7 @@ class FanOut(Protocol):
     """How processes get onto hosts."""
 
     def start(self, hosts: Sequence[HostLaunch]) -> None:
-        """Start one agent per host and through it one process per device. All or nothing: raises NotReady."""
+        """Start one process per device, on hosts that were met. All or nothing: raises NotReady."""
         ...
 
     def poll(self, timeout_seconds: float) -> tuple[HostNotice, ...]:
@@ -103,7 +101,7 @@ class FanOut(Protocol):
         ...
 
     def close(self, grace_seconds: float) -> None:
-        """End every rank and agent: TERM, then KILL after the grace. Idempotent."""
+        """End every rank: TERM, then KILL after the grace. Idempotent."""
         ...
 
 
@@ -112,6 +110,8 @@ class HostCall(msgspec.Struct, frozen=True, kw_only=True):
 
     spec: its entry in the cluster file. python: absolute interpreter ("": this one, on this machine only). path:
     working folder of its ranks. env: variables of its ranks. withheld: variables that no agent inherits (env_pass).
+    num_ranks: that it is going to have (0: as many as it has GPUs); preload: modules that its ranks need: both for the
+    warm process, which loads them while everything else goes on.
     """
 
     spec: HostSpec
@@ -119,6 +119,8 @@ class HostCall(msgspec.Struct, frozen=True, kw_only=True):
     path: str = ""
     env: dict[str, str] = {}
     withheld: frozenset[str] = frozenset()
+    num_ranks: int = 0
+    preload: tuple[str, ...] = ("flodl.engine.worker",)
 
     @property
     def label(self) -> str:
@@ -152,6 +154,10 @@ class Errand(Protocol):
 
     def end(self) -> int | None:
         """Close its input, end it if need be; its exit code, None where that is not known."""
+        ...
+
+    def errors(self) -> tuple[str, ...]:
+        """The last lines that it wrote to its standard error; none before it has ended."""
         ...
 
 
