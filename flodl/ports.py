@@ -112,9 +112,11 @@ class HostCall(msgspec.Struct, frozen=True, kw_only=True):
     working folder of its ranks. env: variables of its ranks. withheld: variables that no agent inherits (env_pass).
     num_ranks: that it is going to have (0: as many as it has GPUs); preload: modules that its ranks need: both for the
     warm process, which loads them while everything else goes on.
+    here: it is this machine, no SSH.
     """
 
     spec: HostSpec
+    here: bool = False
     python: str = ""
     path: str = ""
     env: dict[str, str] = {}
