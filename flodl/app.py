@@ -28,12 +28,12 @@ from flodl.explain import explain
 from flodl.spec.checks import ineffective
 from flodl.spec.codec import load_spec
 from flodl.spec.job import JobSpec
-from flodl.tasks import TASKS, Order
+from flodl.tasks import TASKS, Chore, Order
 
 __all__ = ["run"]
 
 # What may stand beside task=rerun: anything else would change nothing, for the job is the file's.
-_RERUN_KEYS = ("task", "spec", "trusted_targets", "launch.dry_run", "launch")
+_RERUN_KEYS = ("task", "spec", "trusted_targets", "launch.dry_run", "launch.detach", "launch")
 
 
 @dataclass(kw_only=True)
@@ -107,25 +107,32 @@ def run(arguments: Sequence[str]) -> None:
 
 
 def _perform(config: DictConfig, arguments: Sequence[str], begun: float) -> None:
+    name = _choice(config)
+    task = TASKS[name]
+    if isinstance(task, Chore):
+        _refuse_idle(name, ("task", *task.arguments), "nothing else says anything to it")
+        task.perform(resolve(OmegaConf.masked_copy(config, list(task.arguments))))
+        return
     tree = resolve(config)
-    task = TASKS[_choice(tree)]
     typed = typed_trust(arguments)
     job = _rerun_job(tree) if task.from_spec else job_of(tree, ("task", *task.arguments))
     check_trust(job, typed, Path.cwd())
     for warning in ineffective(job):
         _warn(str(warning))
+    hydra_config = HydraConfig.get()
     order = Order(
         job=job,
-        folder=Path(HydraConfig.get().runtime.output_dir),
+        folder=Path(hydra_config.runtime.output_dir),
         begun=begun,
-        given={name: tree[name] for name in task.arguments},
-        is_arm=HydraConfig.get().mode == RunMode.MULTIRUN,
+        given={key: tree[key] for key in task.arguments},
+        cluster_file=hooks.own_choice("cluster", str(hydra_config.runtime.choices.get("cluster"))),
+        is_arm=hydra_config.mode == RunMode.MULTIRUN,
     )
     (task.plan if job.launch.dry_run else task.perform)(order)
 
 
-def _choice(tree: dict[str, Any]) -> str:
-    name = tree.get("task")
+def _choice(config: DictConfig) -> str:
+    name = None if OmegaConf.is_missing(config, "task") else config.get("task")
     if not isinstance(name, str) or name not in TASKS:
         raise ConfigError([Problem(key="task", value=str(name), constraint="there is no such task",
                                    remedy=f"task is one of {', '.join(sorted(TASKS))}")])  # fmt: skip
@@ -134,15 +141,21 @@ def _choice(tree: dict[str, Any]) -> str:
 
 def _rerun_job(tree: dict[str, Any]) -> JobSpec:
     """The job of a spec.json. What was typed beside it would change nothing, so it is refused."""
+    _refuse_idle("rerun", _RERUN_KEYS, "the job is the file's")
+    job = load_spec(Path(str(tree["spec"])))
+    launch = tree["launch"]
+    return job.replace(launch=job.launch.replace(dry_run=bool(launch["dry_run"]), detach=bool(launch["detach"])))
+
+
+def _refuse_idle(name: str, known: Sequence[str], why: str) -> None:
+    """Refuse what was typed beside the keys that a task looks at."""
     typed = [text.lstrip("+~") for text in _overrides()]
-    idle = [text for text in typed if text.partition("=")[0] not in _RERUN_KEYS]
+    idle = [text for text in typed if text.partition("=")[0] not in known]
     if idle:
         raise ConfigError([Problem(key=text.partition("=")[0], value=text.partition("=")[2],
-                                   constraint="is ignored by task=rerun: the job is the file's",
+                                   constraint=f"is ignored by task={name}: {why}",
                                    remedy="leave it out, or compose a new job with task=train")
                            for text in idle])  # fmt: skip
-    job = load_spec(Path(str(tree["spec"])))
-    return job.replace(launch=job.launch.replace(dry_run=bool(tree["launch"]["dry_run"])))
 
 
 def _overrides() -> list[str]:

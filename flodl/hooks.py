@@ -24,7 +24,16 @@ from omegaconf.resolvers import oc
 from flodl.spec.environment import looks_secret
 from flodl.tasks import TASKS
 
-__all__ = ["REFUSED", "RunFolder", "config_folder", "main_arguments", "primary_config", "register", "shadowed_choices"]
+__all__ = [
+    "REFUSED",
+    "RunFolder",
+    "config_folder",
+    "main_arguments",
+    "own_choice",
+    "primary_config",
+    "register",
+    "shadowed_choices",
+]
 
 REFUSED = "<refused:"  # stands where a config asked for a secret's value; `flodl.compose` turns it into an error
 TRIES = 100
@@ -81,6 +90,12 @@ def shadowed_choices(shipped: Path, own: Path) -> list[str]:
     groups = {entry.name for entry in shipped.iterdir() if entry.is_dir()}
     found = (path.relative_to(own) for path in own.rglob("*.yaml"))
     return sorted(str(path) for path in found if path.parts[0] in groups and (shipped / path).is_file())
+
+
+def own_choice(group: str, choice: str) -> Path | None:
+    """The working folder's file of a choice; None where the choice is a shipped one, or nobody's."""
+    own, shipped = (root / group / f"{choice}.yaml" for root in (Path.cwd() / "conf", config_folder()))
+    return own if own.is_file() and not shipped.is_file() else None
 
 
 class RunFolder(Callback):

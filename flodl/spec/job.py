@@ -61,9 +61,11 @@ class OuterConfig(Value, frozen=True, kw_only=True):
 
 
 class LaunchConfig(Value, frozen=True, kw_only=True):
-    """How ranks are started."""
+    """How ranks are started. execute: import path of the port `Execute`, for hosts that are not this machine."""
 
     dry_run: bool = False
+    detach: bool = False
+    execute: Annotated[str, Meta(pattern=r"^\w+(\.\w+)+$", description="an import path")] = "flodl_launch.execute.execute"
 
 
 class TrainerConfig(Value, frozen=True, kw_only=True):

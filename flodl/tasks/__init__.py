@@ -6,15 +6,17 @@ arguments are top-level keys that only its file in conf/task/ defines; all else 
 
 from __future__ import annotations
 
-from flodl.tasks import simulate, train
-from flodl.tasks.order import Order, Task, show_plan
+from flodl.tasks import simulate, status, stop, train
+from flodl.tasks.order import Chore, Order, Task, show_plan
 from flodl.tasks.train import failure
 from flodl.tasks.unbuilt import unbuilt
 
-__all__ = ["TASKS", "Order", "Task", "failure", "show_plan", "unbuilt"]
+__all__ = ["TASKS", "Chore", "Order", "Task", "failure", "show_plan", "unbuilt"]
 
-TASKS = {
+TASKS: dict[str, Task | Chore] = {
     "rerun": Task(perform=train.perform, arguments=("spec",), from_spec=True, is_run=True),
     "simulate": Task(perform=simulate.perform),
+    "status": Chore(perform=status.perform, arguments=("run", "json")),
+    "stop": Chore(perform=stop.perform, arguments=("run", "wait_seconds")),
     "train": Task(perform=train.perform, is_run=True),
 }

@@ -6,26 +6,28 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from flodl.plan import plan_lines
 from flodl.spec.job import JobSpec
 from flodl.tasks.unbuilt import unbuilt
 
-__all__ = ["Order", "Task", "show_plan"]
+__all__ = ["Chore", "Order", "Task", "show_plan"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
     """One job to do something with. folder: where a run goes. begun: time.monotonic() when the command was given.
 
-    given: the task's own arguments, name -> plain value. is_arm: the order is one of a sweep's.
+    given: the task's own arguments, name -> plain value. cluster_file: where the cluster is the user's own, its file.
+    is_arm: the order is one of a sweep's.
     """
 
     job: JobSpec
     folder: Path
     begun: float
     given: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    cluster_file: Path | None = None
     is_arm: bool = False
 
 
@@ -37,8 +39,9 @@ def show_plan(order: Order) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """perform: does it. plan: what launch.dry_run does instead. arguments: top-level keys that only this task has.
+    """Something that is done with a job.
 
+    perform: does it. plan: what launch.dry_run does instead. arguments: top-level keys that only this task has.
     from_spec: the job is read from a spec.json instead of the config tree. is_run: it leaves a run folder.
     """
 
@@ -47,3 +50,16 @@ class Task:
     arguments: tuple[str, ...] = ()
     from_spec: bool = False
     is_run: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chore:
+    """Something that needs no job, so that it works whatever is wrong with one. It is handed its own arguments.
+
+    What is typed beside them would change nothing, and is refused.
+    """
+
+    perform: Callable[[Mapping[str, Any]], None]
+    arguments: tuple[str, ...] = ()
+    is_run: ClassVar[bool] = False
+    from_spec: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""task=train and task=rerun: train, here and now."""
+"""task=train and task=rerun: train, here and now, or in a process of its own."""
 
 from __future__ import annotations
 
@@ -11,21 +11,38 @@ from flodl.tasks.unbuilt import unbuilt
 if TYPE_CHECKING:
     from flodl.decide.messages import End
 
-__all__ = ["failure", "perform"]
+__all__ = ["failure", "here", "perform"]
 
 
 def perform(order: Order) -> None:
-    """Train here and now. Raises what became of the run, unless it ended well."""
-    from flodl import trainer
+    """Train. Raises what became of the run, unless it ended well; a detached one is only started."""
     from flodl.record.folder import RunFolder
 
     problems = list(unbuilt(order.job))
     if RunFolder(order.folder).spec_path.exists():
         problems.append(Problem(key="hydra.run.dir", value=str(order.folder), constraint="holds a run already",
                                 remedy="leave it out: every run gets a folder of its own"))  # fmt: skip
+    if order.job.launch.detach and order.job.debug.inprocess:
+        problems.append(Problem(key="launch.detach", value="true", constraint="leaves no terminal, and a debugger "
+                                "(debug.inprocess) wants one", remedy="choose one of the two"))  # fmt: skip
     if problems:
         raise ConfigError(problems)
-    end = trainer.run(order.job, RunFolder.adopt(order.folder), begun=order.begun)
+    if order.job.launch.detach:
+        from flodl.tasks import detached
+
+        detached.leave(order)
+    else:
+        here(order)
+
+
+def here(order: Order) -> None:
+    """Train in this process."""
+    from flodl import trainer
+    from flodl.record.folder import RunFolder
+
+    folder = RunFolder.adopt(order.folder)
+    folder.status.begin()
+    end = trainer.run(order.job, folder, begun=order.begun)
     error = failure(end)
     if error is not None:
         error.is_told = True  # the run's summary ends with it

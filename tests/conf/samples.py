@@ -95,6 +95,8 @@ SAMPLES: dict[str, Sample] = {
     "cluster.deploy.code": Sample("rsync", ("copy", "true")),
     "cluster.deploy.data": Sample("rsync", ("copy", "true")),
     "launch.dry_run": Sample("true", SWITCH),
+    "launch.detach": Sample("true", SWITCH),
+    "launch.execute": Sample("mine.by_hand", ("here", "null", "5", "'a b.c'")),
     "model": Sample("{_target_: flodl.models.lenet.LeNet, a: [1, {b: 0.5}]}", COMPONENT),
     "dataset": Sample("{_target_: flodl.datasets.synthetic.synthetic}", COMPONENT),
     "step": Sample("{_target_: my.steps.Step, scale: null}", COMPONENT),

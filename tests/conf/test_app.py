@@ -97,9 +97,9 @@ def test_a_dry_run_needs_no_torch(here: Path) -> None:
 
 
 def test_two_hosts_are_planned_over_ssh(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["cluster=twohost", "launch.dry_run=true", "cluster.workers.1.ssh.user=a b"]) == 0
+    assert main(["cluster=twohost", "launch.dry_run=true", "cluster.workers.1.ssh.user=ann"]) == 0
     plan = capsys.readouterr().out
-    assert "over ssh -l 'a b' -- pascal, in /home/me/project" in plan
+    assert "over ssh -l ann -- pascal, in /home/me/project" in plan
     assert "/srv/me/project/envs/builds/sm120/bin/python -P -m flodl.engine.agent" in plan
     assert "local_devices=all is counted there" in plan
     assert "is another machine, and SSH comes with a later version" in plan

@@ -1,0 +1,54 @@
+"""Which run is meant: `run=last`, or a folder; and how a run folder is typed on a command line."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+from flodl.errors import ConfigError, FlodlError, Problem
+from flodl.record.folder import RunFolder, newest_run
+
+__all__ = ["run_folder", "shown", "typed"]
+
+OUTPUTS = "outputs"
+_PLAIN = re.compile(r"[\w./:+%@-]+")
+
+
+def run_folder(text: object) -> RunFolder:
+    """The run that `run=...` names. `last`: the newest under outputs/ of the working folder, a sweep's arms included.
+
+    Raises ConfigError where that is no run folder.
+    """
+    name = str(text)
+    if name == "last":
+        try:
+            return newest_run(Path.cwd() / OUTPUTS)
+        except FlodlError as error:
+            raise _refused(name, f"there is no run under {OUTPUTS}/ of this folder") from error
+    folder = RunFolder(Path(name).expanduser())
+    if not folder.path.is_dir():
+        raise _refused(name, "there is no such folder")
+    if not folder.spec_path.exists() and not folder.status_path.exists():
+        raise _refused(name, f"is no run folder: it holds no {folder.spec_path.name}")
+    return folder
+
+
+def shown(path: Path) -> str:
+    """A path as short as it can be said here."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def typed(key: str, value: str) -> str:
+    """key=value, quoted for Hydra where it has to be and then for the shell."""
+    if _PLAIN.fullmatch(value):
+        return f"{key}={value}"
+    quoted = re.sub(r"(\\*)'", lambda found: f"{found[1] * 2}\\'", value)
+    quoted = re.sub(r"\\+$", lambda found: found[0] * 2, quoted)
+    return shlex.quote(f"{key}='{quoted}'")
+
+
+def _refused(name: str, constraint: str) -> ConfigError:
+    return ConfigError([Problem(key="run", value=name, constraint=constraint,
+                                remedy="name a run folder (outputs/<date>/<time>-<tag>), or last")])  # fmt: skip
