@@ -93,7 +93,10 @@ class CallbackResult(_Plain, frozen=True, kw_only=True):
 
 
 class RankReady(_Plain, frozen=True, kw_only=True, tag=True):
-    """A rank has built model, data and step, and can be given work. precision, is_compiled: of its forward passes."""
+    """A rank has built model, data and step, and can be given work. precision, is_compiled: of its forward passes.
+
+    project: the files of the user's project that it has imported, each with a hash.
+    """
 
     at: float
     rank: int
@@ -107,6 +110,7 @@ class RankReady(_Plain, frozen=True, kw_only=True, tag=True):
     precision: str = "float32"
     is_compiled: bool = False
     versions: dict[str, str] = {}
+    project: dict[str, str] = {}
 
 
 class GroupFormed(_Plain, frozen=True, kw_only=True, tag=True):

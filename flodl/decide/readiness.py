@@ -10,11 +10,15 @@ from flodl.errors import Problem
 
 __all__ = ["readiness_problems"]
 
+_SAME_DATA = "copy the same data set to every host, or run with cluster.deploy.data=rsync"
+_SAME_CODE = "run with cluster.deploy.code=rsync, or copy the project to every host"
+_SHOWN_FILES = 3
+
 _MUST_AGREE = (
-    ("data_signature", "the data differ", "copy the same data set to every host"),
-    ("num_samples", "the number of samples differs", "copy the same data set to every host"),
-    ("num_parameters", "the models differ", "run the same code on every host"),
-    ("fingerprint", "the models' tensors differ", "run the same code on every host"),
+    ("data_signature", "the data differ", _SAME_DATA),
+    ("num_samples", "the number of samples differs", _SAME_DATA),
+    ("num_parameters", "the models differ", _SAME_CODE),
+    ("fingerprint", "the models' tensors differ", _SAME_CODE),
 )
 
 
@@ -37,10 +41,45 @@ def readiness_problems(
         )
     if first.num_parameters == 0:
         found.append(Problem(key="model", constraint="it has no parameters: there is nothing to train"))
-    for place in places:
-        if place.rank in readies:
-            found += _differences(first, readies[place.rank], place)
+    stale = _stale_files({place.rank: place.host for place in places if place.rank in readies}, readies)
+    found += [_stale(host, *files) for host, files in stale.items()]
+    present = [place for place in places if place.rank in readies]
+    current = [readies[place.rank] for place in present if place.host not in stale]
+    for place in present:
+        # Other code builds other things: a stale host is told its cause, not what follows from it.
+        right = readies[place.rank] if place.host in stale else current[0]
+        found += _differences(right, readies[place.rank], place)
     return tuple(found)
+
+
+def _stale_files(hosts: Mapping[int, str], readies: Mapping[int, RankReady]) -> dict[str, tuple[list[str], str]]:
+    """host -> (project files that are other ones than on most hosts, one of those hosts). hosts: of the ranks.
+
+    Only files that both have imported are compared: which ones are needed may depend on the device.
+    """
+    kept: dict[str, dict[str, list[str]]] = {}  # file -> hash -> hosts
+    for rank, host in hosts.items():
+        for file, digest in readies[rank].project.items():
+            having = kept.setdefault(file, {}).setdefault(digest, [])
+            if host not in having:
+                having.append(host)
+    stale: dict[str, tuple[list[str], str]] = {}
+    for file, versions in sorted(kept.items()):
+        right = max(versions.values(), key=len)  # of equals the first: rank 0's
+        for having in versions.values():
+            for host in having if having is not right else ():
+                stale.setdefault(host, ([], right[0]))[0].append(file)
+    return stale
+
+
+def _stale(host: str, files: Sequence[str], other: str) -> Problem:
+    more = f" and {len(files) - _SHOWN_FILES} more files" if len(files) > _SHOWN_FILES else ""
+    named = ", ".join(files[:_SHOWN_FILES]) + more
+    verb = "are" if len(files) > 1 else "is"
+    constraint = f"{named} of the project {verb} not what {other} has"
+    if host == other:
+        constraint = f"{named} of the project changed while its ranks were starting"
+    return Problem(key=host, constraint=constraint, remedy=_SAME_CODE)
 
 
 def _differences(first: RankReady, other: RankReady, place: Place) -> list[Problem]:

@@ -37,6 +37,7 @@ from flodl.engine.orders import Link, Orders
 from flodl.engine.pace import Pace
 from flodl.engine.payload import RankPayload
 from flodl.engine.pinning import check_card
+from flodl.engine.project import project_files
 from flodl.engine.rounds import Rounds
 from flodl.engine.schedule import LearningRate
 from flodl.errors import ConfigError, FlodlError, NotReady
@@ -217,6 +218,7 @@ def _ready(payload: RankPayload, built: Built) -> RankReady:
         precision=built.precision.name,
         is_compiled=built.is_compiled,
         versions=versions,
+        project=project_files(payload.path or ""),
     )
 
 
