@@ -162,6 +162,10 @@ class Errand(Protocol):
         """The last lines that it wrote to its standard error; none before it has ended."""
         ...
 
+    def errors(self) -> tuple[str, ...]:
+        """The last lines that it wrote to its standard error; none before it has ended."""
+        ...
+
 
 class Fleet(Protocol):
     """Agents on hosts. They outlive a run where the fleet does."""

@@ -58,6 +58,8 @@ def _data(job: JobSpec, reports: Mapping[str, HostReport]) -> Iterator[Finding]:
         for host, report in reports.items():
             copies = [copy for copy in report.data if copy.part in parts]
             there = next((copy for copy in copies if copy.exists), None)
+            if not copies:  # nobody has looked
+                continue
             if there is None or there.trouble:
                 yield _unreadable(host, keys[host], copies, there)
             elif first is None:
@@ -99,9 +101,7 @@ def _amount(copy: DataCopy) -> str:
 # --------------------------------------------------------------------------------------------------------- software
 
 
-def _nccl(
-    job: JobSpec, reports: Mapping[str, HostReport], chosen: Mapping[str, tuple[Gpu, ...]]
-) -> Iterator[Finding]:
+def _nccl(job: JobSpec, reports: Mapping[str, HostReport], chosen: Mapping[str, tuple[Gpu, ...]]) -> Iterator[Finding]:
     mode = job.elche.mode
     asked = {host: report for host, report in reports.items() if report.nccl.version and chosen.get(host)}
     if nccl_agrees(asked) or mode.startswith("cpu"):

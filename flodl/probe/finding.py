@@ -25,7 +25,7 @@ _REMEDIES = {
     "unreachable": "is it switched on, and on this network? `ssh HOST` from this machine must work",
     "refused": "start sshd there, or name its port: ssh.port",
     "auth": "`ssh-copy-id HOST`, or name the right key and user: ssh.identity_file, ssh.user",
-    "host_key_unknown": "log in once by hand (`ssh HOST`) and compare the fingerprint, or ssh.host_key_policy=accept_new",
+    "host_key_unknown": "`ssh HOST` once by hand and compare the fingerprint, or ssh.host_key_policy=accept_new",
     "host_key_changed": "compare its fingerprint with the machine's own; then `ssh-keygen -R HOST`",
     "login_shell": "`exit` and `exec` in its shell's startup files end our program too: guard them for interactive use",
     "no_python": "set python: or arch:, or make an environment with task=setup",

@@ -1,7 +1,8 @@
 """A host's copy of the data: is it there, can it be read, and is it the same as on the other hosts?
 
 Looking is cheap: all names and sizes, and the first and last 64 KiB of at most 32 files that are spread over the list.
-Equal copies look equal, in whatever folder they lie; a copy that is cut short or of another version does not. What a data set yields is compared again at admission, sample by sample.
+Equal copies look equal, in whatever folder they lie; a copy that is cut short or of another version does not. What a
+data set yields is compared again at admission, sample by sample.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class _Case:
         return Finding(severity="warning", host=self.host.host, key=self._full(key), message=message, remedy=remedy)
 
     def _full(self, key: str) -> str:
-        """".path" is a key of the host; a word without a dot is what the finding is about."""
+        """ ".path" is a key of the host; a word without a dot is what the finding is about."""
         return f"{self.key}{key}" if key.startswith(".") else key
 
 
@@ -121,8 +121,10 @@ def _devices(case: _Case) -> Iterator[Finding]:
     if case.report.gpu_trouble:
         message = f"its GPUs cannot be counted: {case.report.gpu_trouble}"
         remedy = "mend the driver (`nvidia-smi` there must list the GPUs), or use cpu:N"
-        yield case.warning(".local_devices", message, remedy) if asked == "auto" else case.error(
-            ".local_devices", message, remedy
+        yield (
+            case.warning(".local_devices", message, remedy)
+            if asked == "auto"
+            else case.error(".local_devices", message, remedy)
         )
         return
     lent = "" if case.report.lent_gpus is None else f" (CUDA_VISIBLE_DEVICES={case.report.lent_gpus} there)"

@@ -40,6 +40,6 @@ def _named(installed: Sequence[Gpu], name: str) -> Gpu | None:
         found = [gpu for gpu in installed if gpu.uuid.startswith(name)]
         return found[0] if len(found) == 1 else None
     number = _NUMBER.match(name)
-    if number is None or not 0 <= int(number.group()):
+    if number is None:
         return None
     return next((gpu for gpu in installed if gpu.installed_index == int(number.group())), None)

@@ -54,25 +54,37 @@ def look(
     calls: Sequence[HostCall],
     *,
     met: Mapping[str, Greeting | HostUnready] | None = None,
+    is_gate: bool = True,
 ) -> Looked:
-    """Look at the hosts of a job. met: what `fleet.meet(calls)` has answered; it is asked where that is not given."""
+    """Look at the hosts of a job. met: what `fleet.meet(calls)` has answered; it is asked where that is not given.
+
+    is_gate: where everything happens on this machine, its data folder is left to the ranks: they begin in a moment, and
+    say more about what is missing.
+    """
     met = fleet.meet(calls) if met is None else met
+    parts = tuple(part for parts in data_parts(job.dataset) for part in parts)
+    if is_gate and len(calls) == 1 and calls[0].here:
+        parts = ()
     with ThreadPoolExecutor(min(AT_ONCE, max(1, len(calls)))) as pool:
-        answers = dict(zip(met, pool.map(lambda call: _ask(job, fleet, call, met[call.label]), calls), strict=False))
+        found = list(pool.map(lambda call: _ask(fleet, call, met[call.label], parts), calls))
+    answers = {call.label: answer for call, answer in zip(calls, found, strict=True)}
     reports = {host: answer for host, answer in answers.items() if isinstance(answer, HostReport)}
     troubles = {host: answer for host, answer in answers.items() if isinstance(answer, HostUnready)}
-    own = distribution_version("flodl")
-    findings = (*(unready(trouble) for trouble in troubles.values()), *judge(job, reports, own))
-    return Looked(reports=reports, findings=findings, unready=troubles)
+    findings = (*map(unready, troubles.values()), *judge(job, reports, distribution_version("flodl")))
+    order = {call.label: place for place, call in enumerate(calls)}
+    ordered = sorted(findings, key=lambda finding: order.get(finding.host, len(order)))
+    return Looked(reports=reports, findings=tuple(ordered), unready=troubles)
 
 
-def _ask(job: JobSpec, fleet: Fleet, call: HostCall, greeting: Greeting | HostUnready) -> HostReport | HostUnready:
+def _ask(
+    fleet: Fleet, call: HostCall, greeting: Greeting | HostUnready, parts: tuple[str, ...]
+) -> HostReport | HostUnready:
     if isinstance(greeting, HostUnready):
         return greeting
     question = Question(
         path=call.path,
         data_path=call.spec.data_path or "",
-        data=tuple(part for parts in data_parts(job.dataset) for part in parts),
+        data=parts,
         preload=call.env.get("LD_PRELOAD", ""),
         library_path=call.env.get("LD_LIBRARY_PATH", ""),
     )
@@ -93,8 +105,11 @@ def _report(host: str, errand: Errand) -> HostReport:
     if line is None:
         code = errand.end()
         if code is None:
-            raise HostUnready(host, "timeout", f"no report within {REPORT_SECONDS:g} s", "does a file system hang there?")
-        raise HostUnready(host, "protocol", f"the probe ended with exit code {code} and no report")
+            raise HostUnready(
+                host, "timeout", f"no report within {REPORT_SECONDS:g} s", "does a file system hang there?"
+            )
+        said = "".join(f"\n  | {clean(line)}" for line in errand.errors()[-3:])
+        raise HostUnready(host, "protocol", f"the probe ended with exit code {code} and no report{said}")
     try:
         return msgspec.json.decode(line, type=HostReport)
     except (msgspec.MsgspecError, UnicodeError) as error:
