@@ -1,0 +1,68 @@
+"""An agent in a container of this machine: `docker compose exec -T`, whose streams are the agent's.
+
+When the docker command is killed, the daemon closes the program's standard input: the agent ends itself.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from flodl.errors import HostUnready
+from flodl.ports import HostCall
+
+__all__ = ["ProcessStreams", "open_docker"]
+
+
+class ProcessStreams:
+    """A subprocess as AgentStreams."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    @property
+    def stdin(self) -> IO[bytes]:
+        assert self._process.stdin is not None
+        return self._process.stdin
+
+    @property
+    def stdout(self) -> IO[bytes]:
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    @property
+    def stderr(self) -> IO[bytes]:
+        assert self._process.stderr is not None
+        return self._process.stderr
+
+    def wait(self, timeout_seconds: float) -> int | None:
+        """Its exit code; None when it still runs."""
+        try:
+            return self._process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def kill(self) -> None:
+        """End it now."""
+        self._process.kill()
+
+
+def open_docker(call: HostCall, argv: Sequence[str]) -> ProcessStreams:
+    """Start the command where the compose file lies: in the host's path, where there is such a folder."""
+    try:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=call.path if call.path and Path(call.path).is_dir() else None,
+            env={name: value for name, value in os.environ.items() if name not in call.withheld},
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise HostUnready(call.label, "ended", f"{argv[0]} does not start: {error.strerror}",
+                          "install docker with its compose plugin, or leave docker: out")  # fmt: skip
+    return ProcessStreams(process)

@@ -1,0 +1,215 @@
+"""Why a host was not reached, in words: one HostUnready for each way in which a login can fail."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fabric
+import paramiko
+
+from flodl.errors import HostUnready
+from flodl.ports import HostCall
+from flodl_launch.command import plain_fault
+from flodl_launch.gate import TRIES, DroppedError
+from flodl_launch.known import UnknownKeyError, fingerprint, known_hosts_files
+
+__all__ = ["Attempt", "NoKeyError", "SlowLoginError", "check_identity", "check_name", "unreadable", "unready"]
+
+
+class SlowLoginError(TimeoutError):
+    """Somebody took the call, and the login did not come to its end in time."""
+
+
+class NoKeyError(Exception):
+    """There was nothing to log in with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """Who wanted to go where. through: the jump host before it."""
+
+    call: HostCall
+    connection: fabric.Connection
+    through: fabric.Connection | None = None
+
+    @property
+    def place(self) -> str:
+        """user@host:port, and the way there."""
+        way = f" through {self.through.host}" if self.through is not None else ""
+        return f"{self.connection.user}@{_place(self.connection)}{way}"
+
+    def unready(self, kind: str, message: str, remedy: str) -> HostUnready:
+        return HostUnready(self.call.label, kind, message, remedy)
+
+
+def check_name(call: HostCall, key: str, value: str) -> None:
+    """Raise HostUnready for a name that a program could take for something else."""
+    fault = plain_fault(value)
+    if fault:
+        raise HostUnready(call.label, "protocol", f"{key}={value!r} {fault}", "give a plain name")
+
+
+def check_identity(call: HostCall) -> None:
+    """Raise HostUnready where the named private key is not there."""
+    named = call.spec.ssh.identity_file
+    if named is not None and not Path(named).expanduser().is_file():
+        raise HostUnready(call.label, "auth", f"ssh.identity_file={named} is no file", "name the private key's file")
+
+
+def unreadable(call: HostCall, error: Exception) -> HostUnready:
+    """What the user's own ssh files say cannot be understood."""
+    return HostUnready(call.label, "protocol", f"its ssh settings cannot be read: {error}",
+                       "see ssh in the cluster file, ~/.ssh/config and known_hosts")  # fmt: skip
+
+
+def unready(attempt: Attempt, error: Exception) -> HostUnready:
+    """The failure of one login, told apart."""
+    tell = next(tell for kind, tell in _TELLERS if isinstance(error, kind))
+    return tell(attempt, error)
+
+
+# -------------------------------------------------------------------------------------------------- host keys
+
+
+def _unknown_key(attempt: Attempt, error: UnknownKeyError) -> HostUnready:
+    return attempt.unready(
+        "host_key_unknown",
+        f"the host key of {_place(attempt.connection)}, {fingerprint(error.key)}, is in no known_hosts file",
+        f"compare it with `ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub` on that host, then say yes to "
+        f"`{_by_hand(attempt)}` once, or set ssh.host_key_policy: accept_new",
+    )
+
+
+def _changed_key(attempt: Attempt, error: paramiko.BadHostKeyException) -> HostUnready:
+    ssh = attempt.call.spec.ssh
+    name = _place(attempt.connection)
+    named = f"[{attempt.connection.host}]:{attempt.connection.port}" if _port(attempt) else attempt.connection.host
+    known = known_hosts_files(ssh.known_hosts)
+    file = next((file for file in known if file.exists() and paramiko.HostKeys(str(file)).lookup(named)), known[0])
+    return attempt.unready(
+        "host_key_changed",
+        f"{name} shows the host key {fingerprint(error.key)}, but {fingerprint(error.expected_key)} is known: "
+        "another machine answers, or it was installed anew",
+        f"if you know why, `ssh-keygen -f {shlex.quote(str(file))} -R {shlex.quote(named)}`",
+    )
+
+
+# ------------------------------------------------------------------------------------------------------ logins
+
+
+def _no_login(attempt: Attempt, error: paramiko.SSHException) -> HostUnready:
+    identity = attempt.call.spec.ssh.identity_file
+    if identity is not None and _is_locked(Path(identity).expanduser()):
+        return attempt.unready("auth", f"{attempt.place} was not entered: {identity} has a passphrase",
+                               f"`ssh-add {identity}`; no one can be asked for it here")  # fmt: skip
+    if isinstance(error, NoKeyError):
+        return attempt.unready("auth", f"there is no key to offer to {attempt.place}: no agent, no ~/.ssh/id_*",
+                               "set ssh.identity_file, or `ssh-add` a key")  # fmt: skip
+    allowed = getattr(error, "allowed_types", [])
+    how = f" (it takes {', '.join(allowed)})" if allowed and "publickey" not in allowed else ""
+    offered = identity or "the keys of the agent and of ~/.ssh"
+    return attempt.unready(
+        "auth",
+        f"{attempt.place} was not entered with {offered}{how}: wrong user, or that key is not authorized there",
+        f"check ssh.user, or `ssh-copy-id{_options(attempt)} {attempt.connection.user}@{attempt.connection.host}`",
+    )
+
+
+def _is_locked(file: Path) -> bool:
+    try:
+        paramiko.PKey.from_path(file)
+    except paramiko.PasswordRequiredException:
+        return True
+    except (paramiko.SSHException, OSError, ValueError, TypeError):
+        return False
+    return False
+
+
+# ------------------------------------------------------------------------------------------------------- lines
+
+
+def _refused(attempt: Attempt, error: Exception) -> HostUnready:
+    return attempt.unready("refused", f"nothing listens on {_place(attempt.connection)}",
+                           "start sshd there, or correct ssh.port")  # fmt: skip
+
+
+def _no_name(attempt: Attempt, error: Exception) -> HostUnready:
+    return attempt.unready("unreachable", f"the name {attempt.connection.host} leads to no address ({_text(error)})",
+                           "set ssh.target to its address, or add the name to /etc/hosts")  # fmt: skip
+
+
+def _slow(attempt: Attempt, error: Exception) -> HostUnready:
+    return attempt.unready("timeout", f"{_place(attempt.connection)} takes calls, but there was {_text(error)}",
+                           "is that an SSH server, and is its host overloaded?")  # fmt: skip
+
+
+def _unreachable(attempt: Attempt, error: Exception) -> HostUnready:
+    return attempt.unready("unreachable", f"{_place(attempt.connection)} cannot be reached ({_text(error)})",
+                           "is it switched on, in this network, and not behind a firewall?")  # fmt: skip
+
+
+def _no_channel(attempt: Attempt, error: paramiko.ChannelException) -> HostUnready:
+    through = attempt.through.host if attempt.through is not None else attempt.connection.host
+    return attempt.unready("unreachable",
+                           f"{through} did not open a line to {_place(attempt.connection)} ({error.text})",
+                           "is the host up as seen from there, and AllowTcpForwarding not off?")  # fmt: skip
+
+
+def _dropped(attempt: Attempt, error: Exception) -> HostUnready:
+    return attempt.unready("refused", f"{_place(attempt.connection)} dropped {TRIES} logins before greeting",
+                           "raise MaxStartups in its sshd_config; its log says why")  # fmt: skip
+
+
+def _no_ssh(attempt: Attempt, error: Exception) -> HostUnready:
+    return attempt.unready("protocol", f"SSH with {attempt.place} failed: {_text(error)}",
+                           f"`{_by_hand(attempt)} -v` may say more")  # fmt: skip
+
+
+_TELLERS: tuple[tuple[type[Exception], Callable[[Attempt, Any], HostUnready]], ...] = (
+    (UnknownKeyError, _unknown_key),
+    (paramiko.BadHostKeyException, _changed_key),
+    (paramiko.AuthenticationException, _no_login),
+    (NoKeyError, _no_login),
+    (paramiko.ChannelException, _no_channel),
+    (DroppedError, _dropped),
+    (ConnectionRefusedError, _refused),
+    (socket.gaierror, _no_name),
+    (SlowLoginError, _slow),
+    (OSError, _unreachable),
+    (Exception, _no_ssh),
+)
+
+
+def _place(connection: fabric.Connection) -> str:
+    return f"{connection.host}:{connection.port}"
+
+
+def _port(attempt: Attempt) -> str:
+    """ "" for the usual one."""
+    port = int(attempt.connection.port)
+    return "" if port == paramiko.config.SSH_PORT else str(port)
+
+
+def _options(attempt: Attempt) -> str:
+    """What ssh needs to be told to go the same way."""
+    ssh, connection = attempt.call.spec.ssh, attempt.connection
+    given = {
+        "-i": ssh.identity_file,
+        "-p": _port(attempt),
+        "-o": f"UserKnownHostsFile={ssh.known_hosts}" if ssh.known_hosts else None,
+        "-J": attempt.through.host if attempt.through is not None else None,
+    }
+    return "".join(f" {name} {shlex.quote(value)}" for name, value in given.items() if value)
+
+
+def _by_hand(attempt: Attempt) -> str:
+    return f"ssh{_options(attempt)} {attempt.connection.user}@{attempt.connection.host}"
+
+
+def _text(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

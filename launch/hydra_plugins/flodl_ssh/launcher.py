@@ -1,0 +1,78 @@
+"""The launcher itself: what Hydra sees. Called once per sweep, or once per batch by a sweeper that learns from it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.utils import JobReturn, configure_log, setup_globals
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+if TYPE_CHECKING:
+    from hydra_plugins.flodl_ssh._board import Board
+    from hydra_plugins.flodl_ssh._side_by_side import SideBySide
+    from hydra_plugins.flodl_ssh._workshop import Workshop
+
+__all__ = ["CONFIG", "FlodlSshLauncher"]
+
+log = logging.getLogger(__name__)
+
+
+# For any Hydra application; flodl's own conf/hydra/launcher/flodl_ssh.yaml explains the keys. A plain mapping: Hydra runs
+# this file before it is a module, which dataclasses do not bear.
+CONFIG = {
+    "_target_": "hydra_plugins.flodl_ssh.launcher.FlodlSshLauncher",
+    "on_failure": "continue",
+    "retries": 0,
+    "skip_completed": False,
+    "max_parallel": 1,
+}
+ConfigStore.instance().store(group="hydra/launcher", name="flodl_ssh", node=CONFIG, provider="flodl_ssh")
+
+
+class FlodlSshLauncher(Launcher):
+    """Runs arms, goes on after one that failed, and always writes their comparison."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self._options = options
+        self._config: DictConfig | None = None
+        self._workshop: Workshop | None = None
+        self._board: Board | None = None
+        self._side_by_side: SideBySide | None = None
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        from hydra_plugins.flodl_ssh._board import Board
+        from hydra_plugins.flodl_ssh._options import checked
+        from hydra_plugins.flodl_ssh._side_by_side import SideBySide
+        from hydra_plugins.flodl_ssh._workshop import Workshop
+
+        options = checked(self._options)
+        self._config = config
+        self._workshop = Workshop(hydra_context, task_function, config, options)
+        self._board = Board(config, options, task_function)
+        self._side_by_side = SideBySide(self._workshop, self._board, options.max_parallel)
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        from hydra_plugins.flodl_ssh._in_turn import in_turn
+        from hydra_plugins.flodl_ssh._workshop import Job
+
+        assert self._config is not None and self._workshop is not None  # noqa: PT018 - setup came first
+        assert self._board is not None and self._side_by_side is not None  # noqa: PT018
+        setup_globals()
+        configure_log(self._config.hydra.hydra_logging, self._config.hydra.verbose)
+        jobs = [Job(index=initial_job_idx + i, overrides=tuple(texts)) for i, texts in enumerate(job_overrides)]
+        hosts = self._side_by_side.plan(jobs)
+        self._board.open(jobs)
+        try:
+            if hosts is None:
+                in_turn(self._workshop, jobs, self._board)
+            else:
+                self._side_by_side.run(hosts)
+        finally:
+            self._board.conclude()
+        return self._board.returns(jobs)
