@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 STAMPS := pyproject.toml constraints.txt
 ARGS ?=
 
-.PHONY: train test rings lint coverage bench wheel clean help
+.PHONY: train test rings lab lint coverage bench wheel clean help
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -25,6 +25,9 @@ test: $(VENV)/.installed-test ## install, then run every test ring that this mac
 
 rings: $(VENV)/.installed-test ## the quick rings 0 to 3 only
 	$(BIN)/python -m pytest -n auto
+
+lab: $(VENV)/.installed-test ## real hosts on this machine and what may go wrong with them (root; see docs/clusters.md)
+	$(BIN)/python -m pytest tests/lab -m ring5 --durations=10
 
 lint: $(VENV)/.installed-dev ## ruff, pyright and the floors
 	$(BIN)/ruff check .

@@ -83,7 +83,7 @@ class Faults:
         host.exec(["iptables", "-A", chain, side, INTERFACE, *rule])
         self._afterwards(host, lambda: host.exec(["iptables", "-D", chain, side, INTERFACE, *rule], check=False))
 
-    def open(self, name: str) -> None:
+    def open_firewall(self, name: str) -> None:
         """Drop every rule of the host's firewall again."""
         self[name].exec(["iptables", "-F"])
 
@@ -145,7 +145,7 @@ class Faults:
     def stop_sshd(self, name: str) -> None:
         """Nobody listens on port 22: connections are refused."""
         host = self[name]
-        host.exec(["kill", host.read("/run/sshd/pid").strip()])
+        host.end_sshd()
         self._afterwards(host, host.listen)
 
     # --------------------------------------------------------------------------------------------- the host

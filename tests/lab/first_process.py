@@ -40,6 +40,17 @@ def make_private(point: str, stage: Path, kept: list[str], size: str = DISK_SIZE
         subprocess.run(["umount", "--lazy", str(stage)], check=True)
 
 
+def see_own_network(stage: Path) -> None:
+    """/sys/class/net as this host has it; control groups stay as they are."""
+    groups = "/sys/fs/cgroup"
+    if grouped := os.path.ismount(groups):
+        mount("--rbind", groups, str(stage))
+    mount("-t", "sysfs", "lab", "/sys")
+    if grouped:
+        mount("--rbind", str(stage), groups)
+        subprocess.run(["umount", "--lazy", str(stage)], check=True)
+
+
 def build(order: dict[str, object]) -> None:
     """The host as its lab ordered it. /tmp comes last: the lab's own folder may lie there."""
     folder = Path(str(order["folder"]))
@@ -50,6 +61,7 @@ def build(order: dict[str, object]) -> None:
             mount("--bind", str(folder / name), f"/etc/{name}")
     stage = folder / "stage"
     stage.mkdir(exist_ok=True)
+    see_own_network(stage)
     for point in (DISK, "/root", "/run", "/dev/shm", "/var/tmp", "/tmp"):
         make_private(point, stage, kept)
     Path("/run/sshd").mkdir(mode=0o755)

@@ -214,11 +214,15 @@ class Host:
         """(Re)start the listening sshd; sessions that are open stay. Its pid file says that it listens."""
         pid_file = self.path("/run/sshd/pid")
         if pid_file.exists():
-            self.exec(["kill", pid_file.read_text().strip()])
+            self.end_sshd()
             _wait(lambda: not pid_file.exists(), f"{self.name}: the old sshd does not end")
         self.write("/run/sshd/config", SSHD_CONFIG.format(address=self.address, max_startups=max_startups))
         self.exec([SSHD, "-f", "/run/sshd/config", "-E", "/run/sshd/log"])
         _wait(pid_file.exists, f"{self.name}: sshd does not listen; its log:\n{self.read('/run/sshd/log')}")
+
+    def end_sshd(self) -> None:
+        """Nobody listens any more; sessions that are open stay."""
+        self.exec(["sh", "-c", "kill $(cat /run/sshd/pid)"])
 
     def sshd_log(self) -> str:
         """What the host's sshd has written since power-on: logins, refused keys, dropped connections."""

@@ -93,7 +93,10 @@ class Network:
     def plug_in(self, index: int, pid: int) -> None:
         """A cable from the bridge to the namespace of that process."""
         port, plug = f"port{index}", f"plug{index}"
-        self._inside("ip", "link", "add", port, "type", "veth", "peer", "name", plug)
+        self._inside("ip", "link", "del", port, check=False)  # of a host that died: the kernel takes its time
+        # The same hardware address after a power cut, as of a real card: neighbours need not find out for seconds.
+        card = f"02:f1:0d:00:00:{FIRST_HOST + index:02x}"
+        self._inside("ip", "link", "add", port, "type", "veth", "peer", "name", plug, "address", card)
         self._inside("ip", "link", "set", "dev", plug, "netns", str(pid))
         self._inside("ip", "link", "set", port, "master", "bridge", "up")
         inside = ("nsenter", "--target", str(pid), "--net", "ip")
@@ -136,6 +139,7 @@ def _start_switch(*, kept: bool) -> subprocess.Popen[bytes]:
         ["unshare", "--net", *waiting],
         stdin=subprocess.DEVNULL if kept else subprocess.PIPE,
         stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,  # who waits for the end of its command's streams must not wait for the lab's
         env=CLEAN,
         cwd="/",
         start_new_session=True,
