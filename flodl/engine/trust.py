@@ -43,7 +43,7 @@ class Trust:
 
     def owns(self, file: str | None) -> bool:
         """True where a module's file belongs to the project."""
-        if not file:
+        if not file or not Path(file).is_absolute():  # torch.ops calls its file _ops.py, wherever one is
             return False
         path = Path(file).resolve()
         if not path.is_relative_to(self.project) or any(path.is_relative_to(env) for env in self._environments):

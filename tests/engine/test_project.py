@@ -70,3 +70,10 @@ def test_libraries_and_environments_are_no_part_of_the_project(project: Path) ->
         sys.path.remove(str(site))
     assert project_files(project) == {}
     assert not [name for name in project_files(Path(sys.prefix).parent) if "site-packages" in name]
+
+
+def test_a_module_that_only_calls_itself_a_file_is_no_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = importlib.import_module("torch")
+    assert not Path(torch.ops.__file__).is_absolute(), "torch does so, and a working folder would lend it a place"
+    monkeypatch.chdir(project)
+    assert project_files("", [torch.ops]) == {}
