@@ -14,15 +14,17 @@ from flodl.errors import HostUnready
 from flodl.ports import Errand, Fleet, Greeting, HostCall
 from flodl.probe.compare import data_parts
 from flodl.probe.finding import Finding, unready
-from flodl.probe.judge import judge
+from flodl.probe.judge import chosen_gpus, judge
 from flodl.probe.report import Gpu, HostReport, Question
 from flodl.probe.software import distribution_version
 from flodl.record.text import clean
 from flodl.spec.job import JobSpec
 
-__all__ = ["Looked", "look"]
+__all__ = ["Looked", "look", "with_torch"]
 
 REPORT_SECONDS = 20.0
+TORCH_SECONDS = 120.0  # a first import from a cold disk
+TORCH_POLL_SECONDS = 0.05
 CLOCK_ASKS = 3
 AT_ONCE = 32
 PROGRAM = "flodl.probe.host"
@@ -70,8 +72,35 @@ def look(
     answers = {call.label: answer for call, answer in zip(calls, found, strict=True)}
     reports = {host: answer for host, answer in answers.items() if isinstance(answer, HostReport)}
     troubles = {host: answer for host, answer in answers.items() if isinstance(answer, HostUnready)}
+    return _judged(job, reports, troubles)
+
+
+def with_torch(
+    job: JobSpec, fleet: Fleet, calls: Sequence[HostCall], seen: Looked, timeout_seconds: float = TORCH_SECONDS
+) -> Looked:
+    """What was seen, judged anew with what the warm processes have told about torch: waits until they have.
+
+    Only hosts that lend GPUs to the job are waited for: for the others there is nothing to learn.
+    """
+    reports, troubles = dict(seen.reports), dict(seen.unready)
+    end = time.monotonic() + timeout_seconds
+    waiting = [c for c in calls if c.label in reports and chosen_gpus(job, reports[c.label])]
+    while waiting and time.monotonic() < end:
+        for call, greeting in [(call, fleet.meet([call])[call.label]) for call in waiting]:
+            if isinstance(greeting, HostUnready):
+                troubles[call.label] = greeting
+                del reports[call.label]
+                waiting.remove(call)
+            elif greeting.torch:
+                reports[call.label] = _with_facts(reports[call.label], greeting)
+                waiting.remove(call)
+        time.sleep(TORCH_POLL_SECONDS if waiting else 0.0)
+    return _judged(job, reports, troubles)
+
+
+def _judged(job: JobSpec, reports: dict[str, HostReport], troubles: dict[str, HostUnready]) -> Looked:
     findings = (*map(unready, troubles.values()), *judge(job, reports, distribution_version("flodl")))
-    order = {call.label: place for place, call in enumerate(calls)}
+    order = {host.host: place for place, host in enumerate(job.cluster.workers)}
     ordered = sorted(findings, key=lambda finding: order.get(finding.host, len(order)))
     return Looked(reports=reports, findings=tuple(ordered), unready=troubles)
 
@@ -120,16 +149,22 @@ def _report(host: str, errand: Errand) -> HostReport:
 def _told(report: HostReport, errand: Errand, greeting: Greeting) -> HostReport:
     """The report, with what only the controller can know of the host."""
     offset, error = _clock(errand)
-    archs = tuple(greeting.torch.get("archs", "").split())
-    return replace(
+    known = replace(
         report,
         host=greeting.host,
-        archs=archs,
         latency_ms=greeting.latency_ms or error * 2000,
         clock_offset_seconds=offset,
         clock_error_seconds=error,
         noise=tuple(clean(line) for line in greeting.noise),
     )
+    return _with_facts(known, greeting)
+
+
+def _with_facts(report: HostReport, greeting: Greeting) -> HostReport:
+    """The report, with what the warm process says of the torch that it has loaded; it may not have got so far."""
+    facts = greeting.torch
+    archs = tuple(facts.get("archs", "").split())
+    return replace(report, torch=facts.get("torch", report.torch), cuda=facts.get("cuda", report.cuda), archs=archs)
 
 
 def _clock(errand: Errand) -> tuple[float, float]:
