@@ -91,19 +91,22 @@ class NotReady(FlodlError):
 
 
 class HostUnready(NotReady):
-    """One host cannot be used. kind: what it is, as one word (see KINDS); remedy: what to do about it."""
+    """One host cannot be used. kind: what it is, as one word (see KINDS); remedy: what to do about it; lines: what was
+    last heard from there."""
 
     KINDS = (
         "unreachable", "refused", "auth", "host_key_unknown", "host_key_changed", "login_shell", "no_python",
         "no_flodl", "no_path", "timeout", "protocol", "ended",
     )  # fmt: skip
 
-    def __init__(self, host: str, kind: str, message: str, remedy: str = "") -> None:
+    def __init__(self, host: str, kind: str, message: str, remedy: str = "", lines: Iterable[str] = ()) -> None:
         self.host = host
         self.kind = kind
         self.message = message
         self.remedy = remedy
-        super().__init__(f"{host}: {message}" + (f"; {remedy}" if remedy else ""))
+        self.lines = tuple(lines)
+        heard = "".join(f"\n  | {line}" for line in self.lines)
+        super().__init__(f"{host}: {message}" + (f"; {remedy}" if remedy else "") + heard)
 
 
 class RunFailed(FlodlError):

@@ -64,5 +64,5 @@ def open_docker(call: HostCall, argv: Sequence[str]) -> ProcessStreams:
         )
     except OSError as error:
         raise HostUnready(call.label, "ended", f"{argv[0]} does not start: {error.strerror}",
-                          "install docker with its compose plugin, or leave docker: out")  # fmt: skip
+                          "install docker with its compose plugin, or leave docker: out") from None  # fmt: skip
     return ProcessStreams(process)

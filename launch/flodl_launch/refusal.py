@@ -11,6 +11,7 @@ from typing import Any
 
 import fabric
 import paramiko
+from paramiko.config import SSH_PORT
 
 from flodl.errors import HostUnready
 from flodl.ports import HostCall
@@ -192,12 +193,12 @@ def _place(connection: fabric.Connection) -> str:
 def _port(attempt: Attempt) -> str:
     """ "" for the usual one."""
     port = int(attempt.connection.port)
-    return "" if port == paramiko.config.SSH_PORT else str(port)
+    return "" if port == SSH_PORT else str(port)
 
 
 def _options(attempt: Attempt) -> str:
     """What ssh needs to be told to go the same way."""
-    ssh, connection = attempt.call.spec.ssh, attempt.connection
+    ssh = attempt.call.spec.ssh
     given = {
         "-i": ssh.identity_file,
         "-p": _port(attempt),

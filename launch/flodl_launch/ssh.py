@@ -16,6 +16,7 @@ from typing import Any
 
 import fabric
 import paramiko
+from paramiko.hostkeys import InvalidHostKey
 
 from flodl.ports import HostCall
 from flodl.spec.cluster import SshSpec
@@ -93,7 +94,7 @@ def _route(call: HostCall) -> list[fabric.Connection]:
             if len(found) > HOPS_LIMIT:
                 raise ValueError(f"ProxyJump leads from one host to the next without end ({jumps})")
         return found
-    except (paramiko.SSHException, paramiko.hostkeys.InvalidHostKey, ValueError, OSError) as error:
+    except (paramiko.SSHException, InvalidHostKey, ValueError, OSError) as error:
         raise unreadable(call, error) from None
 
 

@@ -46,7 +46,7 @@ class SshStreams:
         except (paramiko.SSHException, OSError, EOFError) as error:
             login.close()
             raise HostUnready(call.label, "protocol", f"logged in, but no command may be run there ({error})",
-                              "check MaxSessions and forced commands of its sshd")  # fmt: skip
+                              "check MaxSessions and forced commands of its sshd") from None  # fmt: skip
         return cls(channel, login, marker)
 
     @property
