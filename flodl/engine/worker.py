@@ -29,6 +29,7 @@ from flodl.engine.determinism import make_deterministic
 from flodl.engine.edges import Parts
 from flodl.engine.failure import trace_of, words_of
 from flodl.engine.groups import GroupAverager, gloo_group, nccl_group
+from flodl.engine.interface import check_interface
 from flodl.engine.link import RankLink
 from flodl.engine.loop import Loop
 from flodl.engine.memory import is_out_of_memory, memory_words
@@ -97,7 +98,8 @@ def _where(payload: RankPayload) -> str:
 
 
 def surroundings(payload: RankPayload) -> Surroundings:
-    """The device and places of this rank's host. Raises NotReady where the device cannot be used."""
+    """The device and places of this rank's host. Raises NotReady where device or interface cannot be used."""
+    check_interface(payload.host, payload.interface)
     device = torch.device(payload.torch_device)
     if device.type == "cuda":
         if not torch.cuda.is_available():

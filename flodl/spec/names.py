@@ -7,6 +7,7 @@ dash), a second line, or a command in somebody's ~/.ssh/config (``ProxyCommand .
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable, Iterator
 
@@ -81,10 +82,18 @@ def service_fault(text: str) -> Fault | None:
 
 def interface_fault(text: str) -> Fault | None:
     """What is wrong with the name of a network interface. NCCL would read ^, = and commas as rules of its own."""
-    if _INTERFACE.fullmatch(text):
+    if _INTERFACE.fullmatch(text) and not _is_address(text):
         return None
     remedy = "one name as `ip -br addr` lists it" + (", without @ and what follows" if "@" in text else "")
     return "is no name of a network interface", remedy
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def folder_fault(text: str) -> Fault | None:

@@ -110,7 +110,7 @@ def test_such_names_are_names_of_interfaces(text: str) -> None:
     assert interface_fault(text) is None
 
 
-@pytest.mark.parametrize("text", ["^lo", "=eth0", "eth0,eth1", "a/b", "sixteen-letters-"])
+@pytest.mark.parametrize("text", ["^lo", "=eth0", "eth0,eth1", "a/b", "sixteen-letters-", "10.0.0.1", "::1"])
 def test_rules_of_nccl_are_no_names_of_interfaces(text: str) -> None:
     assert interface_fault(text) is not None
 
