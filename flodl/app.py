@@ -22,8 +22,9 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from flodl import hooks
+from flodl.arms import Arms, refuse_finished
 from flodl.compose import check_trust, job_of, resolve, typed_trust
-from flodl.errors import ConfigError, FlodlError, Interrupted, Problem, TaskFindings
+from flodl.errors import ConfigError, Problem
 from flodl.explain import explain
 from flodl.spec.checks import ineffective
 from flodl.spec.codec import load_spec
@@ -37,51 +38,18 @@ _RERUN_KEYS = ("task", "spec", "trusted_targets", "launch.dry_run", "launch.deta
 
 
 @dataclass(kw_only=True)
-class _Arm:
-    """One call of the task function. error: None where all went well."""
-
-    overrides: Sequence[str]
-    error: Exception | None = None
-
-
-@dataclass(kw_only=True)
 class _Command:
     """One command line and what became of it."""
 
     arguments: Sequence[str]
     begun: float
-    arms: list[_Arm] = field(default_factory=list[_Arm])
-    is_sweep: bool = False
+    arms: Arms = field(default_factory=Arms)
 
     def __call__(self, config: DictConfig) -> None:
-        """Hydra's task function: one arm."""
-        arm = _Arm(overrides=_overrides())
-        self.is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
-        self.arms.append(arm)
-        try:
-            if self.is_sweep and any(isinstance(earlier.error, Interrupted) for earlier in self.arms):
-                raise Interrupted("not started: an earlier arm was interrupted")
-            _perform(config, self.arguments, self._begun())
-        except Exception as error:
-            arm.error = error
-            if self.is_sweep:  # Hydra marks the job as failed and goes on to the next
-                raise
-
-    def _begun(self) -> float:
-        """An only arm began with the command, an arm of a sweep begins now."""
-        return time.monotonic() if self.is_sweep else self.begun
-
-    def conclude(self) -> None:
-        """Raise what the arms ended with: an only arm's own error, or the list of arms that failed."""
-        failed = [arm for arm in self.arms if arm.error is not None]
-        if not failed:
-            return
-        bug = next((arm.error for arm in failed if not isinstance(arm.error, FlodlError)), None)
-        if not self.is_sweep or bug is not None:
-            raise bug or failed[0].error or TaskFindings()
-        if any(isinstance(arm.error, Interrupted) for arm in failed):
-            raise Interrupted(_listed(failed, len(self.arms)))
-        raise TaskFindings(_listed(failed, len(self.arms)))
+        """Hydra's task function: one arm. An only one began with the command, an arm of a sweep begins now."""
+        self.arms.is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
+        begun = time.monotonic() if self.arms.is_sweep else self.begun
+        self.arms.attempt(_overrides(), lambda: _perform(config, self.arguments, begun))
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -99,11 +67,12 @@ def run(arguments: Sequence[str]) -> None:
         with _full_errors(), _typed(arguments):
             main()
     except Exception as error:
-        if not any(arm.error is error for arm in command.arms):
+        if not command.arms.hold(error):
             raise explain(error, groups, arguments) or error from error
     finally:
         GlobalHydra.instance().clear()
-    command.conclude()
+        _release_fleet()
+    command.arms.conclude()
 
 
 def _perform(config: DictConfig, arguments: Sequence[str], begun: float) -> None:
@@ -128,6 +97,8 @@ def _perform(config: DictConfig, arguments: Sequence[str], begun: float) -> None
         cluster_file=hooks.own_choice("cluster", str(hydra_config.runtime.choices.get("cluster"))),
         is_arm=hydra_config.mode == RunMode.MULTIRUN,
     )
+    if task.is_run and not job.launch.dry_run:
+        _skip_finished(job)
     (task.plan if job.launch.dry_run else task.perform)(order)
 
 
@@ -170,15 +141,24 @@ def _named(command: _Command) -> Callable[[DictConfig], None]:
     def flodl(config: DictConfig) -> None:
         command(config)
 
+    flodl.told = command.arms.told  # pyright: ignore[reportFunctionMemberAccess] - our launcher looks for it
     return flodl
 
 
-def _listed(failed: Sequence[_Arm], total: int) -> str:
-    lines = [f"{len(failed)} of {total} arms failed:"]
-    for arm in failed:
-        said = str(arm.error).splitlines() or [type(arm.error).__name__]
-        lines.extend([f"  {' '.join(arm.overrides) or '(no overrides)'}", *(f"    {line}" for line in said)])
-    return "\n".join(lines)
+def _release_fleet() -> None:
+    """The sweep is over: end what was kept between its arms, where anything was."""
+    if "flodl.engine.fleet" in sys.modules:
+        from flodl.engine import fleet
+
+        fleet.release()
+
+
+def _skip_finished(job: JobSpec) -> None:
+    """hydra.launcher.skip_completed: an arm whose job was done before, in this sweep or under outputs/, is left out."""
+    config = HydraConfig.get()
+    if config.mode == RunMode.MULTIRUN and config.launcher.get("skip_completed"):
+        roots = (Path(config.sweep.dir), Path(config.runtime.cwd) / "outputs")
+        refuse_finished(job, roots, hosts_may_differ=config.launcher.get("max_parallel", 1) > 1)
 
 
 def _warn(text: str) -> None:

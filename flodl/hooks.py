@@ -51,7 +51,7 @@ def main_arguments() -> dict[str, Any]:
     which code a config may name in Hydra's own part (what a job names is `flodl.spec.trust`'s business)."""
     if version("hydra-core").startswith("1.3."):
         return {"version_base": "1.3"}
-    return {"execution_whitelist": ["flodl.hooks.*", "logging.*"]}
+    return {"execution_whitelist": ["flodl.hooks.*", "hydra_plugins.flodl_ssh.*", "logging.*"]}
 
 
 def primary_config(shipped: Path) -> str:

@@ -31,6 +31,7 @@ RINGS = {
     "datasets": "ring4",
     "e2e": "ring4",
     "engine": "ring4",
+    "launcher": "ring4",
     "models": "ring4",
     "probe": "ring4",
     "steps": "ring4",

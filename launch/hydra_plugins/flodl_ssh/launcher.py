@@ -22,14 +22,13 @@ __all__ = ["CONFIG", "FlodlSshLauncher"]
 log = logging.getLogger(__name__)
 
 
-# For any Hydra application; flodl's own conf/hydra/launcher/flodl_ssh.yaml explains the keys. A plain mapping: Hydra runs
-# this file before it is a module, which dataclasses do not bear.
+# A plain mapping: Hydra runs this file before it is a module, which dataclasses do not bear.
 CONFIG = {
     "_target_": "hydra_plugins.flodl_ssh.launcher.FlodlSshLauncher",
-    "on_failure": "continue",
-    "retries": 0,
-    "skip_completed": False,
-    "max_parallel": 1,
+    "on_failure": "continue",  # after an arm that failed: continue with the next, or stop
+    "retries": 0,  # how often a failed arm is tried again, each time in a folder of its own
+    "skip_completed": False,  # an arm is skipped where a run of the same job ended well before
+    "max_parallel": 1,  # arms at a time, each on 1/max_parallel of its cluster's hosts
 }
 ConfigStore.instance().store(group="hydra/launcher", name="flodl_ssh", node=CONFIG, provider="flodl_ssh")
 

@@ -1,0 +1,112 @@
+"""The arms of one command line, and what they mean together: an only arm's own error, or the list of those that failed.
+
+A launcher that tries again, or runs arms in other processes, knows better than the calls of the task function: what it
+tells replaces what was gathered here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flodl.errors import ConfigError, FlodlError, Interrupted, Skipped, TaskFindings
+from flodl.record.sweep import finished_run, spec_digest
+from flodl.spec.codec import load_spec, sha256
+from flodl.spec.job import JobSpec
+
+__all__ = ["Arm", "Arms", "refuse_finished"]
+
+
+@dataclass(kw_only=True)
+class Arm:
+    """One call of the task function. error: None where all went well."""
+
+    overrides: Sequence[str]
+    error: Exception | None = None
+
+
+@dataclass(kw_only=True)
+class Arms:
+    """All of them so far. is_told: a launcher has shown the user what became of each."""
+
+    arms: list[Arm] = field(default_factory=list[Arm])
+    is_sweep: bool = False
+    is_told: bool = False
+
+    def attempt(self, overrides: Sequence[str], perform: Callable[[], None]) -> None:
+        """One arm. In a sweep its error passes through, for Hydra to mark it and to go on with the next."""
+        arm = Arm(overrides=overrides)
+        self.arms.append(arm)
+        try:
+            if self.is_sweep and any(isinstance(earlier.error, Interrupted) for earlier in self.arms):
+                raise Interrupted("not started: an earlier arm was interrupted")
+            perform()
+        except ConfigError as error:
+            arm.error = Skipped(str(error)) if self.is_sweep and error.is_rigs else error
+        except Exception as error:  # noqa: BLE001 - raised below, or by `conclude`
+            arm.error = error
+        if self.is_sweep and arm.error is not None:
+            raise arm.error
+
+    def told(self, found: Iterable[tuple[Sequence[str], Exception | None]]) -> None:
+        """From the launcher: overrides and final error of every arm of the sweep."""
+        self.arms = [Arm(overrides=overrides, error=error) for overrides, error in found]
+        self.is_told = True
+
+    def hold(self, error: Exception) -> bool:
+        """Whether it is an arm's, so that `conclude` tells it."""
+        return any(arm.error is error for arm in self.arms)
+
+    def conclude(self) -> None:
+        """Raise what the arms ended with; nothing where all went well or were skipped."""
+        if not self.is_sweep:
+            error = next((arm.error for arm in self.arms if arm.error is not None), None)
+            if error is not None:
+                raise error
+            return
+        failed = [arm for arm in self.arms if arm.error is not None and not isinstance(arm.error, Skipped)]
+        bug = next((arm.error for arm in failed if not isinstance(arm.error, FlodlError)), None)
+        if bug is not None:
+            raise bug
+        signals = [arm.error.exit_code for arm in failed if isinstance(arm.error, Interrupted)]
+        if signals:
+            raise Interrupted(self._listed(failed), exit_code=max(signals))
+        if failed:
+            raise TaskFindings(self._listed(failed))
+
+    def _listed(self, failed: Sequence[Arm]) -> str:
+        head = f"{len(failed)} of {len(self.arms)} arms failed"
+        if self.is_told:
+            return head
+        lines = [f"{head}:"]
+        for arm in failed:
+            said = str(arm.error).splitlines() or [type(arm.error).__name__]
+            lines.extend([f"  {' '.join(arm.overrides) or '(no overrides)'}", *(f"    {line}" for line in said)])
+        return "\n".join(lines)
+
+
+def refuse_finished(job: JobSpec, roots: Iterable[Path], *, hosts_may_differ: bool) -> None:
+    """Raise Skipped where a run of the same job ended well under `roots`.
+
+    hosts_may_differ: arms run on whatever hosts are free, so which ones a run had says nothing about its job.
+    """
+    wanted = sha256(job)
+
+    def is_same(spec: Path) -> bool:
+        return spec_digest(spec) == wanted or (hosts_may_differ and _digest_on(job, spec) == wanted)
+
+    found = finished_run(roots, is_same)
+    if found is not None:
+        raise Skipped(f"finished before: {found.path}", folder=str(found.path))
+
+
+def _digest_on(job: JobSpec, spec: Path) -> str:
+    """The digest of a run's job, had it had as many of this job's hosts."""
+    try:
+        other = load_spec(spec)
+    except FlodlError:
+        return ""
+    if len(other.cluster.workers) != len(job.cluster.workers):
+        return ""
+    return sha256(other.replace(cluster=other.cluster.replace(workers=job.cluster.workers)))
