@@ -88,14 +88,14 @@ def _unlike(host: str, key: str, here: DataCopy, first: tuple[str, DataCopy]) ->
     if here.signature == there.signature and not changed:
         return
     which = f": {changed[0]} differs" if changed and changed[0] else ""
-    message = f"{here.path} is not what {other} has in {there.path} ({_amount(here)}, {_amount(there)} there){which}"
+    message = f"{here.path} is not what {other} has in {there.path} ({_amount(here)}; {_amount(there)} there){which}"
     yield Finding(severity="error", host=host, key=key, message=message,
                   remedy="copy the data again, or push it with deploy.data=rsync")  # fmt: skip
 
 
 def _amount(copy: DataCopy) -> str:
     files = "1 file" if copy.num_files == 1 else f"{copy.num_files:,} files"
-    return f"{'more than ' if copy.is_partial else ''}{files}, {copy.num_bytes:,} bytes"
+    return f"{'more than ' if copy.is_partial else ''}{files} of {copy.num_bytes:,} bytes"
 
 
 # --------------------------------------------------------------------------------------------------------- software

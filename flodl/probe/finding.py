@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
 
 from flodl.errors import HostUnready
 
-__all__ = ["Finding", "errors_of", "unready"]
+__all__ = ["Finding", "errors_of", "in_order", "unready"]
+
+_SEVERITIES = ("error", "warning", "info")
 
 # HostUnready.kind -> the key that a person has to look at.
 _KEYS = {
@@ -53,6 +55,14 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 def errors_of(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Those that forbid the start."""
     return tuple(finding for finding in findings if finding.severity == "error")
+
+
+def in_order(findings: Iterable[Finding], hosts: Sequence[str]) -> tuple[Finding, ...]:
+    """Errors first, then warnings; each in the order of the hosts, what concerns all of them last."""
+    places = {host: place for place, host in enumerate(hosts)}
+    return tuple(
+        sorted(findings, key=lambda found: (_SEVERITIES.index(found.severity), places.get(found.host, len(places))))
+    )
 
 
 def unready(error: HostUnready) -> Finding:

@@ -19,7 +19,7 @@ from flodl.spec.job import JobSpec
 __all__ = ["chosen_gpus", "judge"]
 
 CLOCK_SECONDS = 1.0
-LITTLE_DISK_BYTES = 1 << 30
+LITTLE_DISK_BYTES = 512 << 20
 LITTLE_MEMORY_BYTES = 1 << 30
 FEW_INODES = 1000
 BUSY_BYTES = 512 << 20  # of GPU memory: more than a driver keeps for itself

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from flodl.errors import HostUnready
 from flodl.ports import Errand, Fleet, Greeting, HostCall
 from flodl.probe.compare import data_parts
-from flodl.probe.finding import Finding, unready
+from flodl.probe.finding import Finding, in_order, unready
 from flodl.probe.judge import chosen_gpus, judge
 from flodl.probe.report import Gpu, HostReport, Question
 from flodl.probe.software import distribution_version
@@ -32,8 +32,8 @@ PROGRAM = "flodl.probe.host"
 
 @dataclass(frozen=True, kw_only=True)
 class Looked:
-    """What was seen, by host label. unready: hosts that could not be met or did not answer; their findings are among
-    `findings`, which is in the order of the cluster file."""
+    """What was seen, by host label. findings: errors first, each kind in the order of the cluster file; those of
+    `unready` hosts, which could not be met or did not answer, are among them."""
 
     reports: dict[str, HostReport]
     findings: tuple[Finding, ...]
@@ -100,9 +100,8 @@ def with_torch(
 
 def _judged(job: JobSpec, reports: dict[str, HostReport], troubles: dict[str, HostUnready]) -> Looked:
     findings = (*map(unready, troubles.values()), *judge(job, reports, distribution_version("flodl")))
-    order = {host.host: place for place, host in enumerate(job.cluster.workers)}
-    ordered = sorted(findings, key=lambda finding: order.get(finding.host, len(order)))
-    return Looked(reports=reports, findings=tuple(ordered), unready=troubles)
+    ordered = in_order(findings, [host.host for host in job.cluster.workers])
+    return Looked(reports=reports, findings=ordered, unready=troubles)
 
 
 def _ask(

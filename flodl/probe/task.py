@@ -14,7 +14,7 @@ import msgspec
 from flodl.errors import FlodlError, HostUnready
 from flodl.ports import Fleet, HostCall
 from flodl.probe.compare import nccl_agrees
-from flodl.probe.finding import Finding, errors_of
+from flodl.probe.finding import Finding, errors_of, in_order
 from flodl.probe.judge import chosen_gpus
 from flodl.probe.look import Looked, look, with_torch
 from flodl.probe.pairs import PairFigures, measured, reachable
@@ -84,7 +84,7 @@ def probe(
     say(f"looking at {', '.join(labels)}")
     seen = with_torch(job, fleet, calls, look(job, fleet, calls, is_gate=False))
     say("trying ports and pairs")
-    findings = (*seen.findings, *_connections(job, fleet, seen))
+    findings = in_order((*seen.findings, *_connections(job, fleet, seen)), labels)
     if errors_of(findings):
         return ProbeResult(hosts=labels, reports=seen.reports, findings=findings)
     if len(calls) > 1:
@@ -92,7 +92,7 @@ def probe(
     pairs = measured(job, fleet, seen.reports) if len(calls) > 1 else ()
     rehearsed = _rehearsed(_settled(job, seen), seen, rehearse, say)
     if rehearsed is not None and rehearsed.trouble:
-        findings = (*findings, _no_allreduce(rehearsed))
+        findings = in_order((*findings, _no_allreduce(rehearsed)), labels)
     return ProbeResult(hosts=labels, reports=seen.reports, findings=findings, pairs=pairs, rehearsed=rehearsed)
 
 
