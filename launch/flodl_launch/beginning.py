@@ -1,4 +1,4 @@
-"""Until the agent says its marker: what a login shell prints, and why it may never come to it."""
+"""Until a program on a host has begun: what a login shell prints, and why it may never come to it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flodl_launch.channel import StreamReader
 from flodl_launch.command import AGENT, begun_word
 from flodl_launch.streams import SshStreams
 
-__all__ = ["AgentStreams", "await_begin"]
+__all__ = ["AgentStreams", "await_agent", "await_shell"]
 
 BEGIN_SECONDS = 20.0  # an interpreter from a cold disk
 KEPT_LINES = 5
@@ -58,27 +58,25 @@ class _Begun:
 
 
 class _Listening:
-    """Reads standard output up to the marker, in a thread of its own: a pipe or a channel knows no deadline."""
+    """Reads standard output until something is in it, in a thread of its own: a pipe or a channel knows no deadline."""
 
-    def __init__(self, streams: AgentStreams, marker: bytes) -> None:
+    def __init__(self, streams: AgentStreams, sought: re.Pattern[bytes]) -> None:
         self.heard = b""
         self.errors = b""
-        self.has_begun = False
+        self.has_found = False
         self._streams = streams
-        self._marker = marker
+        self._sought = sought
         self._thread = threading.Thread(target=self._listen, name="flodl-begin", daemon=True)
         self._thread.start()
-
-    def finish(self, timeout_seconds: float) -> bool:
-        self._thread.join(timeout_seconds)
-        return not self._thread.is_alive()
+        self._thread.join(BEGIN_SECONDS)
+        self.is_over = not self._thread.is_alive()
 
     def _listen(self) -> None:
         while len(self.heard) < NOISE_LIMIT_BYTES:
             data = self._streams.stdout.read1(READ_BYTES)  # type: ignore[attr-defined]
             self.heard += data
-            if b"\n" + self._marker + b"\n" in b"\n" + self.heard:
-                self.has_begun = True
+            if self._sought.search(self.heard):
+                self.has_found = True
                 return
             if not data:
                 self.errors = self._streams.stderr.read(NOISE_LIMIT_BYTES)
@@ -86,34 +84,47 @@ class _Listening:
                 return
 
 
-def await_begin(call: HostCall, streams: AgentStreams, marker: str) -> AgentStreams:
-    """Wait for the agent's marker. Raises HostUnready."""
-    listening = _Listening(streams, marker.encode("ascii"))
-    is_over = listening.finish(BEGIN_SECONDS)
-    noise, pid, rest = _parted(listening.heard, marker)
+def await_agent(call: HostCall, streams: AgentStreams, marker: str) -> AgentStreams:
+    """Wait for the agent's marker. What is read up to it can be read again. Raises HostUnready."""
+    return _await(call, streams, marker, re.compile(b"(^|\n)" + marker.encode("ascii") + b"\n"))
+
+
+def await_shell(call: HostCall, streams: AgentStreams, marker: str) -> AgentStreams:
+    """Wait until a login shell has come to our line; what is read from then on is the command's. Raises HostUnready."""
+    return _await(call, streams, marker, _word(marker))
+
+
+def _await(call: HostCall, streams: AgentStreams, marker: str, sought: re.Pattern[bytes]) -> AgentStreams:
+    listening = _Listening(streams, sought)
+    noise, process, rest = _parted(listening.heard, marker)
     if isinstance(streams, SshStreams):
-        streams.pid = pid
-    if listening.has_begun:
-        return _Begun(streams, noise + rest)
-    code = streams.wait(0.0) if is_over else None
+        streams.process = process
+    if listening.has_found:
+        return _Begun(streams, rest if sought == _word(marker) else noise + rest)
+    code = streams.wait(0.0) if listening.is_over else None
     streams.kill()
     lines = _lines(noise + rest + listening.errors)
-    is_ours = call.here or pid > 0
-    if not is_over:
+    is_ours = call.here or process[0] > 0
+    if not listening.is_over:
         raise _late(call, lines, is_ours=is_ours)
     raise _program(call, code, lines) if is_ours else _shell(call, code, lines)
 
 
-def _parted(heard: bytes, marker: str) -> tuple[bytes, int, bytes]:
-    """Login noise, the number of the process that took over from the login shell (0: it never did), and the rest.
+def _word(marker: str) -> re.Pattern[bytes]:
+    return re.compile(begun_word(marker).encode("ascii") + rb" (\d+) (\d*)\n")
+
+
+def _parted(heard: bytes, marker: str) -> tuple[bytes, tuple[int, int], bytes]:
+    """Login noise, number and start time of the process that took over from the login shell (0: it never did), rest.
 
     Noise that ends without a newline gets one: the marker has a line of its own.
     """
-    said = re.search(re.escape(begun_word(marker)).encode("ascii") + rb" (\d+)\n", heard)
+    said = _word(marker).search(heard)
     if said is None:
-        return heard, 0, b""
+        return heard, (0, 0), b""
     noise = heard[: said.start()]
-    return noise + (b"\n" if noise and not noise.endswith(b"\n") else b""), int(said[1]), heard[said.end() :]
+    gap = b"\n" if noise and not noise.endswith(b"\n") else b""
+    return noise + gap, (int(said[1]), int(said[2] or 0)), heard[said.end() :]
 
 
 def _lines(output: bytes) -> tuple[str, ...]:

@@ -33,19 +33,24 @@ def docker_argv(service: str | None, argv: Sequence[str]) -> list[str]:
 
 
 def begun_word(marker: str) -> str:
-    """What the line says first, followed by its process's number."""
+    """What the line says first; its process's number and start time follow."""
     return f"{marker}.shell"
 
 
 def line_for_shell(argv: Sequence[str], marker: str, folder: str = "") -> str:
     """One line for a login shell: say that it was reached, go to the folder if it is there, become the program."""
     go = f"test -d {_word(folder)} && cd {_word(folder)}; " if folder else ""
-    return _for_any_shell(f"echo {begun_word(marker)} $$; {go}exec {shlex.join(argv)}")
+    return _for_any_shell(f"echo {begun_word(marker)} $$ $({_start_time('$$')}); {go}exec {shlex.join(argv)}")
 
 
-def kill_line(pid: int, marker: str) -> str:
-    """One line that ends the program of another: by its number, and only if it carries that marker."""
-    return _for_any_shell(f"grep -q {shlex.quote(marker)} /proc/{pid}/cmdline && kill -KILL {pid}")
+def kill_line(pid: int, start_time: int) -> str:
+    """One line that ends the program of another, with its process group where it leads one; nobody else's."""
+    kill = f"{{ kill -KILL -{pid} || kill -KILL {pid}; }} 2> /dev/null"
+    return _for_any_shell(f'test "$({_start_time(pid)})" = {start_time} && {kill}')
+
+
+def _start_time(pid: int | str) -> str:
+    return f"sed 's/.*) //' /proc/{pid}/stat | cut -d ' ' -f 20"
 
 
 def _word(path: str) -> str:

@@ -1,4 +1,4 @@
-"""An agent in a container of this machine: `docker compose exec -T`, whose streams are the agent's.
+"""A program of this machine as streams: `docker compose exec -T` above all, whose streams are its program's.
 
 When the docker command is killed, the daemon closes the program's standard input: the agent ends itself.
 """
@@ -14,7 +14,7 @@ from typing import IO
 from flodl.errors import HostUnready
 from flodl.ports import HostCall
 
-__all__ = ["ProcessStreams", "open_docker"]
+__all__ = ["ProcessStreams", "open_process"]
 
 
 class ProcessStreams:
@@ -50,8 +50,8 @@ class ProcessStreams:
         self._process.kill()
 
 
-def open_docker(call: HostCall, argv: Sequence[str]) -> ProcessStreams:
-    """Start the command where the compose file lies: in the host's path, where there is such a folder."""
+def open_process(call: HostCall, argv: Sequence[str]) -> ProcessStreams:
+    """Start the command in the host's path, where there is such a folder: there the compose file lies, too."""
     try:
         process = subprocess.Popen(
             argv,
@@ -63,6 +63,6 @@ def open_docker(call: HostCall, argv: Sequence[str]) -> ProcessStreams:
             start_new_session=True,
         )
     except OSError as error:
-        raise HostUnready(call.label, "ended", f"{argv[0]} does not start: {error.strerror}",
-                          "install docker with its compose plugin, or leave docker: out") from None  # fmt: skip
+        remedy = "install docker with its compose plugin, or leave docker: out" if call.spec.docker is not None else ""
+        raise HostUnready(call.label, "ended", f"{argv[0]} does not start: {error.strerror}", remedy) from None
     return ProcessStreams(process)

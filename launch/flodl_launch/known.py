@@ -11,6 +11,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import paramiko
 
@@ -31,7 +32,7 @@ class UnknownKeyError(paramiko.SSHException):
 class Reject(paramiko.RejectPolicy):
     """Refuse, with the key in the error: a person has to compare its fingerprint."""
 
-    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
+    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> NoReturn:
         raise UnknownKeyError(hostname, key)
 
 

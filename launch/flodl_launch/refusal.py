@@ -9,17 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import fabric
 import paramiko
 from paramiko.config import SSH_PORT
 
 from flodl.errors import HostUnready
 from flodl.ports import HostCall
-from flodl_launch.command import plain_fault
 from flodl_launch.gate import TRIES, DroppedError
 from flodl_launch.known import UnknownKeyError, fingerprint, known_hosts_files
+from flodl_launch.route import Hop
 
-__all__ = ["Attempt", "NoKeyError", "SlowLoginError", "check_identity", "check_name", "unreadable", "unready"]
+__all__ = ["Attempt", "NoKeyError", "SlowLoginError", "unready"]
 
 
 class SlowLoginError(TimeoutError):
@@ -35,37 +34,17 @@ class Attempt:
     """Who wanted to go where. through: the jump host before it."""
 
     call: HostCall
-    connection: fabric.Connection
-    through: fabric.Connection | None = None
+    hop: Hop
+    through: Hop | None = None
 
     @property
     def place(self) -> str:
         """user@host:port, and the way there."""
         way = f" through {self.through.host}" if self.through is not None else ""
-        return f"{self.connection.user}@{_place(self.connection)}{way}"
+        return f"{self.hop.user}@{self.hop}{way}"
 
     def unready(self, kind: str, message: str, remedy: str) -> HostUnready:
         return HostUnready(self.call.label, kind, message, remedy)
-
-
-def check_name(call: HostCall, key: str, value: str) -> None:
-    """Raise HostUnready for a name that a program could take for something else."""
-    fault = plain_fault(value)
-    if fault:
-        raise HostUnready(call.label, "protocol", f"{key}={value!r} {fault}", "give a plain name")
-
-
-def check_identity(call: HostCall) -> None:
-    """Raise HostUnready where the named private key is not there."""
-    named = call.spec.ssh.identity_file
-    if named is not None and not Path(named).expanduser().is_file():
-        raise HostUnready(call.label, "auth", f"ssh.identity_file={named} is no file", "name the private key's file")
-
-
-def unreadable(call: HostCall, error: Exception) -> HostUnready:
-    """What the user's own ssh files say cannot be understood."""
-    return HostUnready(call.label, "protocol", f"its ssh settings cannot be read: {error}",
-                       "see ssh in the cluster file, ~/.ssh/config and known_hosts")  # fmt: skip
 
 
 def unready(attempt: Attempt, error: Exception) -> HostUnready:
@@ -80,7 +59,7 @@ def unready(attempt: Attempt, error: Exception) -> HostUnready:
 def _unknown_key(attempt: Attempt, error: UnknownKeyError) -> HostUnready:
     return attempt.unready(
         "host_key_unknown",
-        f"the host key of {_place(attempt.connection)}, {fingerprint(error.key)}, is in no known_hosts file",
+        f"the host key of {attempt.hop}, {fingerprint(error.key)}, is in no known_hosts file",
         f"compare it with `ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub` on that host, then say yes to "
         f"`{_by_hand(attempt)}` once, or set ssh.host_key_policy: accept_new",
     )
@@ -88,8 +67,8 @@ def _unknown_key(attempt: Attempt, error: UnknownKeyError) -> HostUnready:
 
 def _changed_key(attempt: Attempt, error: paramiko.BadHostKeyException) -> HostUnready:
     ssh = attempt.call.spec.ssh
-    name = _place(attempt.connection)
-    named = f"[{attempt.connection.host}]:{attempt.connection.port}" if _port(attempt) else attempt.connection.host
+    name = attempt.hop
+    named = f"[{attempt.hop.host}]:{attempt.hop.port}" if _port(attempt) else attempt.hop.host
     known = known_hosts_files(ssh.known_hosts)
     file = next((file for file in known if file.exists() and paramiko.HostKeys(str(file)).lookup(named)), known[0])
     return attempt.unready(
@@ -117,7 +96,7 @@ def _no_login(attempt: Attempt, error: paramiko.SSHException) -> HostUnready:
     return attempt.unready(
         "auth",
         f"{attempt.place} was not entered with {offered}{how}: wrong user, or that key is not authorized there",
-        f"check ssh.user, or `ssh-copy-id{_options(attempt)} {attempt.connection.user}@{attempt.connection.host}`",
+        f"check ssh.user, or `ssh-copy-id{_options(attempt)} {attempt.hop.user}@{attempt.hop.host}`",
     )
 
 
@@ -135,34 +114,34 @@ def _is_locked(file: Path) -> bool:
 
 
 def _refused(attempt: Attempt, error: Exception) -> HostUnready:
-    return attempt.unready("refused", f"nothing listens on {_place(attempt.connection)}",
+    return attempt.unready("refused", f"nothing listens on {attempt.hop}",
                            "start sshd there, or correct ssh.port")  # fmt: skip
 
 
 def _no_name(attempt: Attempt, error: Exception) -> HostUnready:
-    return attempt.unready("unreachable", f"the name {attempt.connection.host} leads to no address ({_text(error)})",
+    return attempt.unready("unreachable", f"the name {attempt.hop.host} leads to no address ({_text(error)})",
                            "set ssh.target to its address, or add the name to /etc/hosts")  # fmt: skip
 
 
 def _slow(attempt: Attempt, error: Exception) -> HostUnready:
-    return attempt.unready("timeout", f"{_place(attempt.connection)} takes calls, but there was {_text(error)}",
+    return attempt.unready("timeout", f"{attempt.hop} takes calls, but there was {_text(error)}",
                            "is that an SSH server, and is its host overloaded?")  # fmt: skip
 
 
 def _unreachable(attempt: Attempt, error: Exception) -> HostUnready:
-    return attempt.unready("unreachable", f"{_place(attempt.connection)} cannot be reached ({_text(error)})",
+    return attempt.unready("unreachable", f"{attempt.hop} cannot be reached ({_text(error)})",
                            "is it switched on, in this network, and not behind a firewall?")  # fmt: skip
 
 
 def _no_channel(attempt: Attempt, error: paramiko.ChannelException) -> HostUnready:
-    through = attempt.through.host if attempt.through is not None else attempt.connection.host
+    through = attempt.through.host if attempt.through is not None else attempt.hop.host
     return attempt.unready("unreachable",
-                           f"{through} did not open a line to {_place(attempt.connection)} ({error.text})",
+                           f"{through} did not open a line to {attempt.hop} ({error.text})",
                            "is the host up as seen from there, and AllowTcpForwarding not off?")  # fmt: skip
 
 
 def _dropped(attempt: Attempt, error: Exception) -> HostUnready:
-    return attempt.unready("refused", f"{_place(attempt.connection)} dropped {TRIES} logins before greeting",
+    return attempt.unready("refused", f"{attempt.hop} dropped {TRIES} logins before greeting",
                            "raise MaxStartups in its sshd_config; its log says why")  # fmt: skip
 
 
@@ -186,13 +165,9 @@ _TELLERS: tuple[tuple[type[Exception], Callable[[Attempt, Any], HostUnready]], .
 )
 
 
-def _place(connection: fabric.Connection) -> str:
-    return f"{connection.host}:{connection.port}"
-
-
 def _port(attempt: Attempt) -> str:
     """ "" for the usual one."""
-    port = int(attempt.connection.port)
+    port = attempt.hop.port
     return "" if port == SSH_PORT else str(port)
 
 
@@ -209,7 +184,7 @@ def _options(attempt: Attempt) -> str:
 
 
 def _by_hand(attempt: Attempt) -> str:
-    return f"ssh{_options(attempt)} {attempt.connection.user}@{attempt.connection.host}"
+    return f"ssh{_options(attempt)} {attempt.hop.user}@{attempt.hop.host}"
 
 
 def _text(error: Exception) -> str:

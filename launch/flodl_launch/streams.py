@@ -13,11 +13,13 @@ from flodl.errors import HostUnready
 from flodl.ports import HostCall
 from flodl_launch.channel import StreamReader, StreamWriter
 from flodl_launch.command import kill_line
-from flodl_launch.ssh import CONNECT_SECONDS, Login
+from flodl_launch.route import CONNECT_SECONDS
+from flodl_launch.ssh import Login
 
 __all__ = ["LINE_LOST", "SshStreams"]
 
 LINE_LOST = 255  # as ssh says it
+NO_STATUS = -1  # paramiko's; a SIGHUP looks the same, and comes with a lost line
 KILL_SECONDS = 2.0  # a login shell may take its time
 LAST_WORD_SECONDS = 2.0
 
@@ -25,9 +27,8 @@ LAST_WORD_SECONDS = 2.0
 class SshStreams:
     """AgentStreams over one channel of one login; the login is closed with it."""
 
-    def __init__(self, channel: paramiko.Channel, login: Login, marker: str) -> None:
-        self.pid = 0  # on the host, once it is known
-        self._marker = marker
+    def __init__(self, channel: paramiko.Channel, login: Login) -> None:
+        self.process = (0, 0)  # its number and start time on the host, once they are known
         self._channel = channel
         self._login = login
         self._open_outputs = 2
@@ -38,8 +39,8 @@ class SshStreams:
         self._stderr = io.BufferedReader(StreamReader(channel.recv_stderr, self._at_end, ahead=news))
 
     @classmethod
-    def start(cls, call: HostCall, login: Login, line: str, marker: str) -> SshStreams:
-        """Run a line in the login shell of the host. marker: stands in its words. Raises HostUnready."""
+    def start(cls, call: HostCall, login: Login, line: str) -> SshStreams:
+        """Run a line in the login shell of the host. Raises HostUnready."""
         try:
             channel = login.transport.open_session(timeout=CONNECT_SECONDS)
             channel.exec_command(line)
@@ -47,7 +48,7 @@ class SshStreams:
             login.close()
             raise HostUnready(call.label, "protocol", f"logged in, but no command may be run there ({error})",
                               "check MaxSessions and forced commands of its sshd") from None  # fmt: skip
-        return cls(channel, login, marker)
+        return cls(channel, login)
 
     @property
     def stdin(self) -> IO[bytes]:
@@ -61,12 +62,17 @@ class SshStreams:
     def stderr(self) -> IO[bytes]:
         return self._stderr
 
+    @property
+    def is_line_lost(self) -> bool:
+        """True when the channel was closed and nobody has said how the program ended."""
+        return self._channel.status_event.is_set() and self._channel.exit_status == NO_STATUS
+
     def wait(self, timeout_seconds: float) -> int | None:
         """Its exit code, negative for a signal, 255 where the line was lost; None when it still runs."""
         if not self._channel.status_event.wait(timeout_seconds):
             return None
         code = self._channel.exit_status
-        return LINE_LOST if code == -1 and not self._channel.transport.is_active() else code
+        return LINE_LOST if self.is_line_lost else code
 
     def kill(self) -> None:
         """End it now: a second command kills it, stopped or not, and then it loses its input in any case."""
@@ -79,8 +85,8 @@ class SshStreams:
     def _send_kill(self) -> None:
         """The protocol's own signals are refused for root and for forced commands: a command it is."""
         with contextlib.suppress(paramiko.SSHException, OSError, EOFError):
-            if self.pid:
-                self._login.transport.open_session(timeout=KILL_SECONDS).exec_command(kill_line(self.pid, self._marker))
+            if self.process[0]:
+                self._login.transport.open_session(timeout=KILL_SECONDS).exec_command(kill_line(*self.process))
                 self._channel.status_event.wait(KILL_SECONDS)
 
     def _at_end(self) -> None:
