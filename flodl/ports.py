@@ -4,23 +4,26 @@
 `Fleet`     agents on hosts, kept from one run to the next: this machine (engine), SSH (flodl_launch).
 `FanOut`    how processes get onto hosts: this machine (engine), SSH (flodl_launch).
 `Execute`   one command on one host, without an agent: this machine (tasks), SSH (flodl_launch).
+`Deploy`    files onto hosts before a run: rsync over SSH (flodl_launch).
 `Averager`  how replicas are combined: a process group (engine), one process that holds them all (tests).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
 from flodl.decide.messages import Command, Event
 from flodl.errors import HostUnready
-from flodl.spec.cluster import HostSpec
+from flodl.spec.cluster import ClusterSpec, HostSpec
 
 __all__ = [
     "AbandonedError",
     "Averager",
+    "Deploy",
     "Errand",
     "Execute",
     "FanOut",
@@ -29,6 +32,7 @@ __all__ = [
     "HostCall",
     "HostLaunch",
     "HostNotice",
+    "PushProgress",
     "World",
 ]
 
@@ -162,10 +166,6 @@ class Errand(Protocol):
         """The last lines that it wrote to its standard error; none before it has ended."""
         ...
 
-    def errors(self) -> tuple[str, ...]:
-        """The last lines that it wrote to its standard error; none before it has ended."""
-        ...
-
 
 class Fleet(Protocol):
     """Agents on hosts. They outlive a run where the fleet does."""
@@ -208,6 +208,35 @@ class Execute(Protocol):
         it comes, without its newline, invalid UTF-8 replaced. The working folder is the user's home where call.path
         is "" or missing, else call.path. Raises HostUnready where the host cannot be reached, kind `timeout` where
         the command takes longer than timeout_seconds (it is ended then).
+        """
+        ...
+
+
+class PushProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a push is. what: code | data. rate: of the line, with its unit. left_seconds: an estimate."""
+
+    host: str
+    what: str
+    sent_bytes: int
+    percent: int
+    rate: str
+    left_seconds: int
+
+
+class Deploy(Protocol):
+    """The working tree and the data set onto hosts. Named by import path in `launch.deploy`."""
+
+    def __call__(
+        self,
+        cluster: ClusterSpec,
+        calls: Sequence[HostCall],
+        project: Path,
+        on_progress: Callable[[PushProgress], None],
+    ) -> tuple[HostUnready, ...]:
+        """Push what cluster.deploy names to each host: `project` to call.path, controller.data_path to data_path.
+
+        on_progress: called from several threads. The troubles of all hosts are returned together; raises ConfigError
+        where controller.data_path is no folder.
         """
         ...
 

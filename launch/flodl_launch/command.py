@@ -50,7 +50,7 @@ def kill_line(pid: int, start_time: int) -> str:
 
 
 def _start_time(pid: int | str) -> str:
-    return f"sed 's/.*) //' /proc/{pid}/stat | cut -d ' ' -f 20"
+    return f"sed 's/.*) //' /proc/{pid}/stat 2> /dev/null | cut -d ' ' -f 20"
 
 
 def _word(path: str) -> str:

@@ -30,10 +30,16 @@ HOPS_LIMIT = 8
 
 @dataclass(eq=False)
 class Hop:
-    """One server to log in to. connection: fabric's, not opened yet."""
+    """One server to log in to. connection: fabric's, not opened yet. known: the files of known hosts."""
 
     connection: Any  # a fabric.Connection, whose inferred types allow None everywhere
     policy: Reject | AcceptNew
+    known: tuple[Path, ...]
+
+    @property
+    def identities(self) -> list[str]:
+        """Private keys that were named."""
+        return self.connection.connect_kwargs.get("key_filename", [])
 
     @property
     def host(self) -> str:
@@ -113,7 +119,7 @@ def _hop(ssh: SshSpec, config: fabric.Config, name: str) -> Hop:
             connection.client.load_system_host_keys(str(file))
     policy = AcceptNew(files[0]) if ssh.host_key_policy == "accept_new" else Reject()
     connection.client.set_missing_host_key_policy(policy)
-    return Hop(connection, policy)
+    return Hop(connection, policy, files)
 
 
 def _connect_kwargs(ssh: SshSpec) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from flodl_launch.ssh import Login
 __all__ = ["LINE_LOST", "SshStreams"]
 
 LINE_LOST = 255  # as ssh says it
-NO_STATUS = -1  # paramiko's; a SIGHUP looks the same, and comes with a lost line
+NO_STATUS = 1 << 16  # in place of paramiko's -1, which is also a SIGHUP
 KILL_SECONDS = 2.0  # a login shell may take its time
 LAST_WORD_SECONDS = 2.0
 
@@ -28,7 +28,7 @@ class SshStreams:
     """AgentStreams over one channel of one login; the login is closed with it."""
 
     def __init__(self, channel: paramiko.Channel, login: Login) -> None:
-        self.process = (0, 0)  # its number and start time on the host, once they are known
+        self.process: tuple[int, int] = (0, 0)  # its number and start time on the host, once they are known
         self._channel = channel
         self._login = login
         self._open_outputs = 2
@@ -43,6 +43,7 @@ class SshStreams:
         """Run a line in the login shell of the host. Raises HostUnready."""
         try:
             channel = login.transport.open_session(timeout=CONNECT_SECONDS)
+            channel.exit_status = NO_STATUS
             channel.exec_command(line)
         except (paramiko.SSHException, OSError, EOFError) as error:
             login.close()

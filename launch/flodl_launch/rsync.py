@@ -1,0 +1,103 @@
+"""rsync to one host, with its progress heard: what is there already is not sent again."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from flodl.errors import HostUnready
+from flodl.ports import HostCall, PushProgress
+from flodl_launch.gate import DroppedError, gate_of, persist
+from flodl_launch.openssh import ALIAS, client_config
+from flodl_launch.route import route
+
+__all__ = ["send"]
+
+PROGRESS = re.compile(rb"\s*([\d,.]+)\s+(\d+)%\s+(\S+)\s+(\d+):(\d\d):(\d\d)")
+DROPPED = re.compile(r"Connection (closed|reset) by|kex_exchange_identification")
+SSH_FAILED, NOT_FOUND = 255, 127
+KEPT_LINES = 5
+
+Listener = Callable[[PushProgress], None]
+
+
+def send(
+    call: HostCall, what: str, source: Path, target: str, names: Sequence[str] | None, on_progress: Listener
+) -> None:
+    """Copy the folder's content into the target folder, or of it only these names. Raises HostUnready."""
+    words = ["rsync", "-a", "--no-owner", "--no-group", "--no-inc-recursive", "--info=progress2", "--secluded-args"]
+    if names is not None:
+        words += ["--from0", "--files-from=-"]
+    given = b"\0".join(map(os.fsencode, names or ()))
+    with tempfile.TemporaryDirectory(prefix="flodl-") as folder:
+        place = target
+        gate = gate_of("", 0)
+        if not call.here:
+            hops = route(call)
+            config = Path(folder) / "ssh_config"
+            config.write_text(client_config(hops))
+            words += ["-e", f"ssh -F '{config}'"]
+            place = f"{ALIAS}:{target}"
+            gate = gate_of(hops[0].host, hops[0].port)
+        words += ["--", f"{source}/", f"{place}/"]
+        try:
+            persist(gate, lambda: _run(call, what, words, given, on_progress))
+        except DroppedError as error:
+            raise HostUnready(call.label, "refused", str(error), "raise MaxStartups in its sshd_config") from None
+
+
+def _run(call: HostCall, what: str, words: Sequence[str], given: bytes, on_progress: Listener) -> None:
+    with tempfile.TemporaryFile() as names:
+        names.write(given)
+        names.seek(0)
+        try:
+            process = subprocess.Popen(
+                words,
+                stdin=names,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**os.environ, "LC_ALL": "C"},
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise HostUnready(call.label, "ended", f"rsync does not start here: {error.strerror}",
+                              "install rsync on this machine") from None  # fmt: skip
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        _hear(call, what, process, on_progress)
+        errors = process.stderr.read().decode(errors="replace")
+        code = process.wait()
+    finally:
+        process.kill()  # no news where it has ended
+        process.wait()
+    if code:
+        raise _failed(call, what, code, errors)
+
+
+def _hear(call: HostCall, what: str, process: subprocess.Popen[bytes], on_progress: Listener) -> None:
+    """rsync rewrites one line: each of its states ends with a carriage return."""
+    assert process.stdout is not None
+    rest = b""
+    while data := process.stdout.read1(65536):  # type: ignore[attr-defined]
+        *states, rest = re.split(rb"[\r\n]", rest + data)
+        for state in filter(None, map(PROGRESS.match, states)):
+            sent, percent, rate, hours, minutes, seconds = (group.decode() for group in state.groups())
+            left = int(hours) * 3600 + int(minutes) * 60 + int(seconds)
+            on_progress(PushProgress(host=call.label, what=what, sent_bytes=int(re.sub(r"\D", "", sent)),
+                                     percent=int(percent), rate=rate, left_seconds=left))  # fmt: skip
+
+
+def _failed(call: HostCall, what: str, code: int, errors: str) -> Exception:
+    lines = [line for line in errors.splitlines() if line.strip()][-KEPT_LINES:]
+    if code == SSH_FAILED and DROPPED.search(errors):
+        return DroppedError(lines[-1])
+    if "rsync: command not found" in errors or "rsync: not found" in errors or code == NOT_FOUND:
+        return HostUnready(call.label, "ended", f"{what} was not pushed: there is no rsync on that host",
+                           "install rsync there", lines)  # fmt: skip
+    return HostUnready(call.label, "ended", f"{what} was not pushed: rsync ended with {code}",
+                       "see what it says", lines)  # fmt: skip
