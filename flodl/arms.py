@@ -71,12 +71,12 @@ class Arms:
             raise bug
         signals = [arm.error.exit_code for arm in failed if isinstance(arm.error, Interrupted)]
         if signals:
-            raise Interrupted(self._listed(failed), exit_code=max(signals))
+            raise Interrupted(self._listed(failed, "were interrupted or not started"), exit_code=max(signals))
         if failed:
-            raise TaskFindings(self._listed(failed))
+            raise TaskFindings(self._listed(failed, "failed"))
 
-    def _listed(self, failed: Sequence[Arm]) -> str:
-        head = f"{len(failed)} of {len(self.arms)} arms failed"
+    def _listed(self, failed: Sequence[Arm], fate: str) -> str:
+        head = f"{len(failed)} of {len(self.arms)} arms {fate}"
         if self.is_told:
             return head
         lines = [f"{head}:"]

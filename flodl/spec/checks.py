@@ -143,4 +143,5 @@ def _nccl_without_gpus(job: JobSpec) -> Iterator[Problem]:
                 value=job.elche.mode,
                 constraint=f"NCCL averages GPUs, and cluster.workers[{i}] ({host.host}) lends {host.local_devices}",
                 remedy=f"use elche={job.elche.mode.replace('nccl', 'cpu')}, or lend GPUs",
+                is_rigs=True,
             )

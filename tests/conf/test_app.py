@@ -201,7 +201,15 @@ def test_an_arm_that_fails_leaves_the_others_alone(here: Path, capsys: pytest.Ca
     shown = capsys.readouterr()
     assert shown.out.count("virtual time") == 2
     assert "1 of 3 arms failed" in shown.err
-    assert "trainer.seed=-1: must be a whole number >= 0" in shown.err
+    assert "trainer.seed=-1: must be a whole number >= 0" in shown.out, "in the table of failures"
+
+
+def test_with_another_launcher_the_failed_arms_are_listed_all_the_same(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["-m", "hydra/launcher=basic", "trainer.seed=0,-1", "elche.mode=cpu_async", "task=simulate"]
+    assert main([*command, "sim.num_samples=500", "trainer.num_epochs=1"]) == 1
+    assert "trainer.seed=-1: must be a whole number >= 0" in capsys.readouterr().err
 
 
 def test_a_sweep_has_one_folder_and_a_folder_per_arm(here: Path) -> None:
@@ -226,7 +234,9 @@ def test_after_an_interrupted_arm_no_other_begins(
     monkeypatch.setitem(TASKS, "train", dataclasses.replace(TASKS["train"], plan=interrupted))
     assert main(["-m", "trainer.seed=1,2,3", "launch.dry_run=true"]) == 130
     assert begun == [1]
-    assert "not started: an earlier arm was interrupted" in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert "3 of 3 arms were interrupted or not started" in shown.err
+    assert shown.out.count("not started: arm 0 was interrupted") == 2
 
 
 def test_two_starts_in_one_second_get_two_folders(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,9 @@ class Board:
         arms = self._write()
         if arms:
             shown = [arms[i] for i, index in enumerate(sorted(self._outcomes)) if index in self._batch()]
-            print_comparison(shown, terminal_console())
+            console = terminal_console()
+            print_comparison(shown, console)
+            console.print(f"comparison: {self._folder.comparison_markdown_path}", soft_wrap=True)
         if self._tell is not None:
             self._tell([(o.ret.overrides or [], o.error) for _, o in sorted(self._outcomes.items())])
 
