@@ -62,11 +62,14 @@ def _signed(place: Path, part: str) -> DataCopy:
 
 
 def _ends(path: str, size: int) -> str:
-    with open(path, "rb") as file:  # noqa: PTH123
-        digest = hashlib.sha256(file.read(END_BYTES))
-        if size > END_BYTES:
-            file.seek(max(END_BYTES, size - END_BYTES))
-            digest.update(file.read(END_BYTES))
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            digest = hashlib.sha256(file.read(END_BYTES))
+            if size > END_BYTES:
+                file.seek(max(END_BYTES, size - END_BYTES))
+                digest.update(file.read(END_BYTES))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None  # a failing read does not say of what
     return digest.hexdigest()[:32]
 
 

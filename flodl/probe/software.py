@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import os
 import re
+import resource
+import signal
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +21,7 @@ from flodl.probe.report import Library
 
 __all__ = ["distribution_version", "has_module", "missing_preloads", "nccl_library", "nccl_version", "torch_build"]
 
+LOAD_SECONDS = 10
 _NCCL = "libnccl.so"
 _QUOTED = re.compile(r"['\"]([^'\"]+)['\"]")
 
@@ -77,7 +81,7 @@ def _asked(path: str, *, is_preloaded: bool) -> Library:
     answer = _in_a_child(path)
     if answer.isdigit():
         return Library(path=path, version=nccl_version(int(answer)), is_preloaded=is_preloaded)
-    return Library(path=path, trouble=answer or "it crashes when it is loaded", is_preloaded=is_preloaded)
+    return Library(path=path, trouble=answer or "it crashes or hangs when it is loaded", is_preloaded=is_preloaded)
 
 
 def _in_a_child(path: str) -> str:
@@ -86,6 +90,10 @@ def _in_a_child(path: str) -> str:
     child = os.fork()
     if child == 0:
         with contextlib.suppress(BaseException):
+            faulthandler.disable()
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            signal.alarm(LOAD_SECONDS)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             os.write(writing, _ask(path).encode("utf-8", "backslashreplace")[:1000])
         os._exit(0)
     os.close(writing)

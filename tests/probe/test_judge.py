@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.probe.jobs import GIB, copy, gpu, healthy, job_of
 
 from flodl.probe.finding import Finding
 from flodl.probe.judge import judge
 from flodl.probe.report import GpuUser, Interface, Library
+from tests.probe.jobs import GIB, copy, gpu, healthy, job_of
 
 PASCAL = (6, 1)
 
