@@ -8,7 +8,7 @@ from pathlib import Path
 
 __all__ = ["project_files"]
 
-OUTPUTS = "outputs"
+LEFT_HERE = ("outputs", "envs")  # what runs and task=setup make; no .gitignore may know of them
 SKIPPED = frozenset({".git", "__pycache__", ".venv", "venv", "envs", "node_modules", ".mypy_cache", ".pytest_cache"})
 
 
@@ -16,7 +16,7 @@ def project_files(project: Path) -> list[str]:
     """Names relative to the project folder, sorted. In a git repository .gitignore decides, elsewhere a short list."""
     found = _of_git(project)
     names = _of_tree(project) if found is None else found
-    kept = (name for name in names if name.split("/")[0] != OUTPUTS)
+    kept = (name for name in names if name.split("/")[0] not in LEFT_HERE)
     return sorted(name for name in kept if (project / name).is_symlink() or (project / name).is_file())
 
 
