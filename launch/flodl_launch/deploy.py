@@ -116,4 +116,4 @@ def _remote(call: HostCall, folder: str, argv: Sequence[str], given: bytes, line
     code = execute(outside, argv, given=given, on_line=heard.append, timeout_seconds=REMOTE_SECONDS)
     if code:
         raise HostUnready(call.label, "no_path", f"{folder or argv[-1]} cannot be written to (exit code {code})",
-                          "choose another path: for this host, or give its user the right to it", heard[-5:])  # fmt: skip
+                          "choose another path: for this host, or let its user write there", heard[-5:])  # fmt: skip
