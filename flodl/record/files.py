@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["AtomicFile", "LineFile", "whole_lines", "write_atomically"]
+__all__ = ["AtomicFile", "LineFile", "sync_folder", "whole_lines", "write_atomically"]
 
 
 class AtomicFile:
@@ -39,7 +39,7 @@ class AtomicFile:
         os.fsync(self._file.fileno())
         self._file.close()
         self._beside.replace(self.path)
-        _sync_folder(self.path.parent)
+        sync_folder(self.path.parent)
 
     def abandon(self) -> None:
         """Forget it; nothing stays, also where the disk is full. Harmless after a commit."""
@@ -107,7 +107,7 @@ def whole_lines(path: Path) -> Iterator[bytes]:
                 yield line[:-1]
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make a rename durable: the name lies in the folder, not in the file."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -1,0 +1,82 @@
+"""How the files of a bundle are called, and how names are read back. Nothing else spells or parses them.
+
+::
+
+    <stem>.r<round>.fdl         parameters, buffers, optimizer
+    <stem>.r<round>.outer.fdl   center and outer state, where there is any
+    <stem>.r<round>.meta.json   names the two above: this file makes a bundle
+    <stem>.fdl  <stem>.meta.json   hard links to the newest, for people
+
+Where a round is saved again (a run that went back to an older bundle comes by it once more) its new members get a
+take: <stem>.r<round>-2.fdl. So the old ones are whole until the new meta has taken the place of theirs.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["KINDS", "BundleNames", "Kind", "MemberName"]
+
+Kind = Literal["model", "outer"]
+KINDS: tuple[Kind, ...] = ("model", "outer")
+
+_ENDINGS: dict[Kind, str] = {"model": ".fdl", "outer": ".outer.fdl"}
+_META = ".meta.json"
+
+
+@dataclass(frozen=True)
+class MemberName:
+    """What the name of a member says."""
+
+    round: int
+    kind: Kind
+    take: int
+
+
+class BundleNames:
+    """The names of one stem's bundles."""
+
+    def __init__(self, stem: str) -> None:
+        head = re.escape(stem)
+        self.stem = stem
+        self._member = re.compile(rf"{head}\.r(\d+)(?:-(\d+))?(\.outer)?\.fdl")
+        self._meta = re.compile(rf"{head}\.r(\d+){re.escape(_META)}")
+        self._temporary = re.compile(rf"\.({head}\..+)\.[0-9a-f]{{8}}\.tmp")
+
+    @property
+    def links(self) -> dict[Kind | Literal["meta"], str]:
+        """What people load: names that always mean the newest bundle."""
+        return {"model": f"{self.stem}.fdl", "meta": f"{self.stem}{_META}"}
+
+    def member(self, round_: int, kind: Kind, take: int = 1) -> str:
+        """The name of one part of a bundle."""
+        return f"{self.stem}.r{round_}" + (f"-{take}" if take > 1 else "") + _ENDINGS[kind]
+
+    def meta(self, round_: int) -> str:
+        """The name of the file that makes the round's bundle."""
+        return f"{self.stem}.r{round_}{_META}"
+
+    def as_member(self, name: str) -> MemberName | None:
+        """The name of a member, taken apart; None for every other name."""
+        found = self._member.fullmatch(name)
+        if found is None:
+            return None
+        return MemberName(int(found[1]), "outer" if found[3] else "model", int(found[2] or 1))
+
+    def as_meta(self, name: str) -> int | None:
+        """The round whose meta file is called so; None for every other name."""
+        found = self._meta.fullmatch(name)
+        return None if found is None else int(found[1])
+
+    def is_temporary(self, name: str) -> bool:
+        """True for what an interrupted save of this stem left under a name that nobody reads."""
+        found = self._temporary.fullmatch(name)
+        if found is None:
+            return False
+        return (
+            found[1] in self.links.values()
+            or self.as_member(found[1]) is not None
+            or self.as_meta(found[1]) is not None
+        )

@@ -1,0 +1,137 @@
+"""One save in progress: its members as they arrive, and the one rename that makes a bundle of them.
+
+Nothing that is there is touched before that rename; whatever goes wrong until then leaves the bundles as they were.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from flodl.errors import FlodlError
+from flodl.record.bundle_meta import BundleMeta, Member, encode_meta
+from flodl.record.bundle_names import BundleNames, Kind
+from flodl.record.files import AtomicFile, write_atomically
+
+__all__ = ["MemberSink", "Saving", "save_error"]
+
+
+def save_error(error: OSError, path: Path, round_: int) -> FlodlError:
+    """A refusal of the file system in words: which file, what it said, and its name for that."""
+    name = f" ({errno.errorcode.get(error.errno, error.errno)})" if error.errno is not None else ""
+    return FlodlError(f"{path}: {error.strerror or error}{name}: the bundle of round {round_} was not saved")
+
+
+class MemberSink:
+    """Where one member's bytes go: under a temporary name, the digest taken as they pass. Raises FlodlError."""
+
+    def __init__(self, path: Path, kind: Kind, round_: int) -> None:
+        self.path, self.round = path, round_
+        self.kind: Kind = kind
+        self.size = 0
+        self.is_whole = self.is_over = False
+        self._digest = hashlib.sha256()
+        try:
+            self._file = AtomicFile(path)
+        except OSError as error:
+            raise save_error(error, path, round_) from error
+
+    def write(self, data: bytes | memoryview) -> None:
+        """More bytes."""
+        self._require_open()
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise save_error(error, self.path, self.round) from error
+        self._digest.update(data)
+        self.size += len(data) if isinstance(data, bytes) else data.nbytes
+
+    def commit(self) -> None:
+        """All bytes are there. The file stays under its temporary name until the whole bundle is put in place."""
+        self._require_open()
+        self.is_whole = True
+
+    def abandon(self) -> None:
+        """Leave nothing behind. Harmless after the bundle was put in place."""
+        self.is_over = True
+        self._file.abandon()
+
+    def place(self) -> Member:
+        """Make it durable and give it its name."""
+        try:
+            self._file.commit()
+        except OSError as error:
+            raise save_error(error, self.path, self.round) from error
+        self.is_over = True
+        return Member(kind=self.kind, name=self.path.name, size=self.size, sha256=self._digest.hexdigest())
+
+    def _require_open(self) -> None:
+        if self.is_over:
+            raise FlodlError(f"{self.path}: the save of round {self.round} is over; a later one has begun")
+
+
+class Saving:
+    """A bundle that is not there yet. Made by `BundleStore.begin`; its sinks may be fed from another thread.
+
+    place: the round, and the take of its members' names. sweep: removes what no meta names.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        names: BundleNames,
+        place: tuple[int, int],
+        *,
+        sweep: Callable[[], object],
+    ) -> None:
+        self.round, self._take = place
+        self._folder, self._names, self._sweep = folder, names, sweep
+        self._sinks: dict[Kind, MemberSink] = {}
+
+    def open(self, kind: Kind) -> MemberSink:
+        """The sink of one member; a second one of a kind takes the place of the first (the upload began anew)."""
+        if kind in self._sinks:
+            self._sinks.pop(kind).abandon()
+        path = self._folder / self._names.member(self.round, kind, self._take)
+        self._sinks[kind] = MemberSink(path, kind, self.round)
+        return self._sinks[kind]
+
+    def abandon(self) -> None:
+        """Forget it; the bundles stay as they were."""
+        for sink in self._sinks.values():
+            sink.abandon()
+
+    def place(self, meta: BundleMeta) -> BundleMeta:
+        """Put members, then the meta in place: from then on there is a bundle. Returns the meta with its members.
+
+        Raises FlodlError, and then nothing has changed.
+        """
+        try:
+            self._require_whole(meta)
+            encode_meta(meta)  # what JSON cannot hold is told before anything has a name
+            placed = msgspec.structs.replace(meta, members=tuple(sink.place() for sink in self._sinks.values()))
+            self._write(placed)
+        except BaseException:
+            self.abandon()
+            self._sweep()
+            raise
+        return placed
+
+    def _write(self, meta: BundleMeta) -> None:
+        path, data = self._folder / self._names.meta(self.round), encode_meta(meta)
+        try:
+            write_atomically(path, data)
+        except OSError as error:
+            raise save_error(error, path, self.round) from error
+
+    def _require_whole(self, meta: BundleMeta) -> None:
+        missing = [sink.path.name for sink in self._sinks.values() if not sink.is_whole]
+        if meta.round != self.round:
+            raise FlodlError(f"a meta of round {meta.round} cannot end the save of round {self.round}")
+        if missing or "model" not in self._sinks:
+            name = missing[0] if missing else self._names.member(self.round, "model", self._take)
+            raise FlodlError(f"{self._folder / name}: not all of it has arrived: round {self.round} was not saved")
