@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from flodl.probe import capability
 from flodl.probe.compare import differences
 from flodl.probe.finding import Finding
+from flodl.probe.here import is_here
 from flodl.probe.report import Gpu, HostReport, Interface
 from flodl.spec.cluster import HostSpec
 from flodl.spec.devices import cpu_count
@@ -34,7 +35,8 @@ class _Case:
         self.key = f"cluster.workers[{place}]"
         self.report = report
         self.flodl = flodl  # the controller's version
-        self.is_alone = len(job.cluster.workers) == 1
+        workers = job.cluster.workers  # two hosts may be this machine under two names
+        self.is_alone = len(workers) == 1 or all(is_here(host) for host in workers)
         self.wants_nccl = job.elche.mode.startswith("nccl")
         self.preload = {**job.cluster.env, **self.host.env}.get("LD_PRELOAD", "")
 

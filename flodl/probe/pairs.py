@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import msgspec
@@ -80,6 +81,7 @@ class _Wire:
         self.port = 0
         self.trouble = trouble
         self._errand = errand
+        self._is_waited_for = False
 
     def listen(self) -> None:
         """Hear where it listens."""
@@ -96,15 +98,18 @@ class _Wire:
         return Target(name=self.name, address=self.address, port=self.port, is_host=True)
 
     def order(self, targets: Sequence[Target], send_seconds: float) -> None:
+        self._is_waited_for = self._errand is not None and bool(targets)
         if self._errand is not None and targets:
             self._errand.give(msgspec.json.encode(Dial(targets=tuple(targets), send_seconds=send_seconds)).decode())
 
     def outcomes(self, timeout_seconds: float) -> tuple[Outcome, ...]:
-        line = None if self._errand is None or self.trouble else self._errand.line(timeout_seconds)
+        if self._errand is None or not self._is_waited_for:
+            return ()
+        line = self._errand.line(timeout_seconds)
         try:
-            return msgspec.json.decode(line, type=Dialled).outcomes if line else ()
+            return msgspec.json.decode(line or "", type=Dialled).outcomes
         except msgspec.MsgspecError:
-            self.trouble = f"a malformed answer about its network: {line!r:.200}"
+            self.trouble = f"the program that tries its network gives no answer: {line!r:.200}"
             return ()
 
     def end(self) -> None:
@@ -131,8 +136,8 @@ def _wires(fleet: Fleet, hosts: Sequence[HostSpec], reports: Mapping[str, HostRe
             wire.listen()
         yield wires
     finally:
-        for wire in wires.values():
-            wire.end()
+        with ThreadPoolExecutor(max(1, len(wires))) as pool:
+            list(pool.map(_Wire.end, wires.values()))
 
 
 def _address(host: HostSpec, report: HostReport) -> str:

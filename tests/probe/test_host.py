@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -64,10 +65,11 @@ def test_it_loads_no_torch_and_answers_at_once() -> None:
     assert done.stdout.strip() == "[]"
     took: list[float] = []
     for _ in range(5):
-        begun = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         ask(Question())
-        took.append(time.perf_counter() - begun)
-    assert min(took) < 0.3  # 0.09 s on an idle core
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        took.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(took) < 0.15  # of a core: 0.08 s where it is not shared
 
 
 def test_some_file_systems_count_no_inodes() -> None:
