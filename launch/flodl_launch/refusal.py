@@ -102,10 +102,10 @@ def _no_login(attempt: Attempt, error: paramiko.SSHException) -> HostUnready:
 
 def _is_locked(file: Path) -> bool:
     try:
-        paramiko.PKey.from_path(file)
+        paramiko.Ed25519Key.from_private_key_file(str(file))  # whatever kind of key it is, that is seen first
     except paramiko.PasswordRequiredException:
         return True
-    except (paramiko.SSHException, OSError, ValueError, TypeError):
+    except (paramiko.SSHException, OSError, ValueError):
         return False
     return False
 

@@ -82,6 +82,9 @@ class Sshd:
             time.sleep(0.02)
         raise AssertionError("sshd does not listen")
 
+    def log(self) -> str:
+        return (self.folder / "sshd.log").read_text()
+
     def stop(self) -> None:
         if self.process is not None:
             self.process.kill()

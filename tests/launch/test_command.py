@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from flodl_launch.command import agent_argv, begun_word, docker_argv, kill_line, line_for_shell, plain_fault
 
 from flodl.ports import HostCall
 from flodl.spec.cluster import HostSpec
+from flodl_launch.command import agent_argv, begun_word, docker_argv, kill_line, line_for_shell, plain_fault
 
 SHELLS = [shell for shell in ("sh", "bash", "dash", "zsh", "ksh", "tcsh", "fish") if shutil.which(shell)]
 HOSTILE = [
@@ -26,7 +26,12 @@ SHOW = "import json, os, sys; print(json.dumps([*sys.argv[1:], os.getcwd()]))"
 
 def run(shell: str, line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [shell, "-c", line], cwd=folder, capture_output=True, text=True, timeout=30, env={**os.environ, "HOME": str(folder)}
+        [shell, "-c", line],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env={**os.environ, "HOME": str(folder)},
     )
 
 
