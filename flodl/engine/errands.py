@@ -2,6 +2,9 @@
 
 The streams may come from a local pipe or through SSH; nothing here knows. Whatever precedes the marker on standard
 output is login noise. Bytes (secrets) travel as base64; they are for this channel only.
+
+An agent serves one run after another. What belongs to a run carries its number, so that nothing of an old one is ever
+taken for the next one's; what belongs to the host itself carries `NO_RUN`.
 """
 
 from __future__ import annotations
@@ -12,16 +15,26 @@ from typing import Any
 import msgspec
 
 __all__ = [
+    "NO_RUN",
+    "Clear",
+    "Cleared",
+    "Drop",
     "Exited",
     "Facts",
     "Failed",
+    "Give",
     "LineSplitter",
     "Order",
+    "Ping",
+    "Pong",
+    "Ran",
+    "Run",
     "Said",
     "Signal",
     "Start",
     "Started",
     "Stop",
+    "Told",
     "TorchFacts",
     "Warm",
     "Word",
@@ -32,6 +45,7 @@ __all__ = [
 ]
 
 LINE_LIMIT_BYTES = 64 << 20  # one frame; secrets of a big host are kilobytes
+NO_RUN = 0
 
 
 class _Frame(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -42,17 +56,23 @@ class _Frame(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Warm(_Frame, frozen=True, kw_only=True, tag=True):
-    """Start the warm process. env, threads: of every rank. path: working folder ("": here). preload: modules."""
+    """Have a warm process like this: an equal one is kept, another one is replaced.
+
+    env: of every rank. path: working folder ("": here). preload: modules. threads: of every rank; 0: this host's cores
+    divided among `ranks`, and 0 ranks are as many as there are GPUs.
+    """
 
     env: dict[str, str] = {}
-    threads: int = 1
+    threads: int = 0
+    ranks: int = 0
     path: str = ""
     preload: tuple[str, ...] = ()
 
 
 class Start(_Frame, frozen=True, kw_only=True, tag=True):
-    """Fork these ranks. secret: an encoded HostSecret."""
+    """Begin a run: fork these ranks. secret: an encoded HostSecret."""
 
+    run: int
     ranks: tuple[int, ...]
     devices: tuple[str, ...]
     secret: bytes
@@ -61,8 +81,41 @@ class Start(_Frame, frozen=True, kw_only=True, tag=True):
 class Signal(_Frame, frozen=True, kw_only=True, tag=True):
     """Signal one rank's process group."""
 
+    run: int
     rank: int
     number: int
+
+
+class Clear(_Frame, frozen=True, kw_only=True, tag=True):
+    """End the ranks of this run (TERM, after the grace KILL), say `Cleared`, and stay."""
+
+    run: int
+    grace_seconds: float
+
+
+class Run(_Frame, frozen=True, kw_only=True, tag=True):
+    """Start a program: a module under flodl.probe, in the working folder. given: the first line of its input."""
+
+    id: int
+    module: str
+    given: str = ""
+
+
+class Give(_Frame, frozen=True, kw_only=True, tag=True):
+    """One more line to a program's input; None: there are no more."""
+
+    id: int
+    line: str | None
+
+
+class Drop(_Frame, frozen=True, kw_only=True, tag=True):
+    """End a program now."""
+
+    id: int
+
+
+class Ping(_Frame, frozen=True, kw_only=True, tag=True):
+    """Say `Pong`."""
 
 
 class Stop(_Frame, frozen=True, kw_only=True, tag=True):
@@ -71,7 +124,7 @@ class Stop(_Frame, frozen=True, kw_only=True, tag=True):
     grace_seconds: float
 
 
-Order = Warm | Start | Signal | Stop
+Order = Warm | Start | Signal | Clear | Run | Give | Drop | Ping | Stop
 
 # ------------------------------------------------------------------------------------------- agent to controller
 
@@ -88,9 +141,14 @@ class TorchFacts(_Frame, frozen=True, kw_only=True, tag=True):
     facts: dict[str, str]
 
 
+class Pong(_Frame, frozen=True, kw_only=True, tag=True):
+    """The answer to a ping."""
+
+
 class Started(_Frame, frozen=True, kw_only=True, tag=True):
     """A rank lives. start_time: clock ticks since boot."""
 
+    run: int
     rank: int
     pid: int
     start_time: int
@@ -99,6 +157,7 @@ class Started(_Frame, frozen=True, kw_only=True, tag=True):
 class Said(_Frame, frozen=True, kw_only=True, tag=True):
     """A line of a rank's output (-1: of the host's own processes)."""
 
+    run: int = NO_RUN
     rank: int
     text: str
 
@@ -106,17 +165,40 @@ class Said(_Frame, frozen=True, kw_only=True, tag=True):
 class Exited(_Frame, frozen=True, kw_only=True, tag=True):
     """A rank has ended. code: its exit code, negative for a signal."""
 
+    run: int
     rank: int
     code: int
+
+
+class Cleared(_Frame, frozen=True, kw_only=True, tag=True):
+    """No rank of this run is left."""
+
+    run: int
+
+
+class Told(_Frame, frozen=True, kw_only=True, tag=True):
+    """A line of a program's output."""
+
+    id: int
+    line: str
+
+
+class Ran(_Frame, frozen=True, kw_only=True, tag=True):
+    """A program has ended. errors: the last lines that it wrote to its standard error."""
+
+    id: int
+    code: int
+    errors: tuple[str, ...] = ()
 
 
 class Failed(_Frame, frozen=True, kw_only=True, tag=True):
     """The agent cannot do what it was told."""
 
+    run: int = NO_RUN
     text: str
 
 
-Word = Facts | TorchFacts | Started | Said | Exited | Failed
+Word = Facts | TorchFacts | Pong | Started | Said | Exited | Cleared | Told | Ran | Failed
 
 _orders = msgspec.json.Decoder(Order)
 _words = msgspec.json.Decoder(Word)

@@ -12,8 +12,12 @@ import platform
 import sys
 from collections.abc import Callable
 from importlib import metadata
+from pathlib import Path
 
-__all__ = ["host_facts", "num_cores", "torch_facts"]
+__all__ = ["host_facts", "lent_gpus", "num_cores", "torch_facts"]
+
+NVIDIA_FOLDER = Path("/proc/driver/nvidia/gpus")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def num_cores() -> int:
@@ -21,8 +25,19 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def lent_gpus() -> int:
+    """A first guess of how many GPUs a run may use here, from what the kernel says in no time: nobody counts on it."""
+    lent = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if lent is not None:
+        return len([name for name in lent.split(",") if name.strip() not in ("", "-1")])
+    return len(list(NVIDIA_FOLDER.iterdir())) if NVIDIA_FOLDER.is_dir() else 0
+
+
 def host_facts() -> dict[str, str | int]:
-    """Operating system, interpreter, cores, memory in bytes, flodl's version."""
+    """Operating system, interpreter, cores, memory in bytes, flodl's version.
+
+    machine: the same text for hosts that are one machine under several names: they share its cores.
+    """
     return {
         "os": platform.platform(),
         "hostname": platform.node(),
@@ -31,6 +46,7 @@ def host_facts() -> dict[str, str | int]:
         "cores": num_cores(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "flodl": _version("flodl"),
+        "machine": _machine(),
     }
 
 
@@ -46,6 +62,13 @@ def torch_facts() -> dict[str, str]:
         "nccl": ".".join(map(str, torch.cuda.nccl.version())) if cuda else "",
         "archs": _in_a_child(_architectures) if cuda else "",
     }
+
+
+def _machine() -> str:
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return platform.node()
 
 
 def _architectures() -> str:

@@ -5,30 +5,62 @@ from __future__ import annotations
 import ipaddress
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from flodl.decide.roster import Place
-from flodl.engine.facts import num_cores
 from flodl.engine.keys import RunKeys
 from flodl.engine.payload import RankPayload, encode_host_secret
 from flodl.engine.server import Endpoints
 from flodl.errors import ConfigError, Problem
-from flodl.ports import HostLaunch
+from flodl.ports import HostCall, HostLaunch
 from flodl.spec.cluster import ControllerSpec, HostSpec
+from flodl.spec.devices import named_count
 from flodl.spec.job import JobSpec
 
-__all__ = ["launches", "passed_values", "threads_per_rank", "told"]
+__all__ = ["host_calls", "is_loopback", "launches", "passed_values", "threads_by_host", "told"]
 
 LOOPBACK = "lo"
 
 
+def host_calls(job: JobSpec, here: Collection[str]) -> tuple[HostCall, ...]:
+    """How the job's hosts are reached and what may be warmed up on them, before anybody has counted a device.
+
+    here: labels of those that are this machine; they share its cores.
+    """
+    workers = job.cluster.workers
+    named = [named_count(host.local_devices) for host in workers if host.host in here]
+    ranks_here = 0 if None in named else sum(count or 0 for count in named)
+    return tuple(
+        HostCall(
+            spec=host,
+            here=host.host in here,
+            python=_python(host, is_here=host.host in here),
+            path=_path(host),
+            env={**job.cluster.env, **host.env},
+            withheld=frozenset(job.cluster.env_pass),
+            num_ranks=ranks_here if host.host in here else named_count(host.local_devices) or 0,
+        )
+        for host in workers
+    )
+
+
 def launches(
-    job: JobSpec, places: Sequence[Place], *, run_id: str, keys: RunKeys, endpoints: Endpoints
+    job: JobSpec,
+    places: Sequence[Place],
+    *,
+    run_id: str,
+    keys: RunKeys,
+    endpoints: Endpoints,
+    threads: Mapping[str, int],
 ) -> tuple[HostLaunch, ...]:
-    """One per host that lends a device, in order. Raises ConfigError where a variable of env_pass is not set."""
+    """One per host that lends a device, in order. threads: host -> torch threads of each of its ranks.
+
+    Raises ConfigError where a variable of env_pass is not set.
+    """
     values = passed_values(job.cluster.env_pass, os.environ)
-    threads = threads_per_rank(len(places))
     found: list[HostLaunch] = []
     for host in job.cluster.workers:
         mine = [place for place in places if place.host == host.host]
@@ -48,7 +80,7 @@ def launches(
                 server_key=keys.server.public,
                 keys=keys.by_rank[place.rank],
                 interface=_interface(job, host),
-                threads=threads,
+                threads=threads[host.host],
                 speed=place.speed,
                 data_path=host.data_path,
                 path=_path(host),
@@ -62,7 +94,6 @@ def launches(
 def _launch(job: JobSpec, host: HostSpec, payloads: Mapping[int, RankPayload], values: Mapping[str, str]) -> HostLaunch:
     return HostLaunch(
         label=host.host,
-        python=_python(host),
         path=_path(host),
         env={**job.cluster.env, **host.env},
         ranks=tuple(payloads),
@@ -85,9 +116,14 @@ def passed_values(names: Sequence[str], environ: Mapping[str, str]) -> dict[str,
     return {name: environ[name] for name in names}
 
 
-def threads_per_rank(num_ranks: int) -> int:
-    """Torch threads of each rank of this machine: two beside one busy process cost a factor of ten."""
-    return max(1, num_cores() // max(1, num_ranks))
+def threads_by_host(places: Sequence[Place], facts: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    """Host -> torch threads of each of its ranks: two beside one busy process cost a factor of ten.
+
+    facts: of each host, as its agent has told them. Hosts that are one machine under several names share its cores.
+    """
+    machines = {place.host: str(facts[place.host]["machine"]) for place in places}
+    ranks = Counter(machines[place.host] for place in places)
+    return {host: max(1, int(facts[host]["cores"]) // ranks[machine]) for host, machine in machines.items()}
 
 
 def told(controller: ControllerSpec, bound: Endpoints) -> Endpoints:
@@ -102,10 +138,11 @@ def _interface(job: JobSpec, host: HostSpec) -> str | None:
     """Where gloo and NCCL listen. A run that stays on this machine stays on the loopback interface."""
     if host.nccl_socket_ifname is not None:
         return host.nccl_socket_ifname
-    return LOOPBACK if _is_loopback(job.cluster.controller.host) else None
+    return LOOPBACK if is_loopback(job.cluster.controller.host) else None
 
 
-def _is_loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
+    """True for an address that no other machine can reach."""
     try:
         return address == "localhost" or ipaddress.ip_address(address).is_loopback
     except ValueError:
@@ -116,8 +153,10 @@ def _path(host: HostSpec) -> str:
     return host.path or str(Path.cwd())
 
 
-def _python(host: HostSpec) -> str:
-    """ "" means the interpreter that runs this."""
+def _python(host: HostSpec, *, is_here: bool) -> str:
+    """ "" means the interpreter that runs this; a host elsewhere is expected to have it at the same place."""
     if host.python is not None:
-        return "" if host.python == sys.executable else host.python
-    return f"{_path(host)}/envs/{host.arch}/bin/python" if host.arch is not None else ""
+        return "" if is_here and host.python == sys.executable else host.python
+    if host.arch is not None:
+        return f"{_path(host)}/envs/{host.arch}/bin/python"
+    return "" if is_here and host.docker is None else sys.executable

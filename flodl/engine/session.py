@@ -1,39 +1,56 @@
-"""The controller's end of one agent's streams. Transport-agnostic: a local pipe and an SSH channel look the same."""
+"""The controller's end of one agent's streams. Transport-agnostic: a local pipe and an SSH channel look the same.
+
+A session outlives the runs that it serves. A run takes part in it (`join`), is told what belongs to its own number
+alone, and leaves it; programs that run beside have numbers of their own.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import re
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import IO, Protocol
 
 import msgspec
 
+from flodl.engine.errand import HostErrand
 from flodl.engine.errands import (
+    Clear,
+    Cleared,
     Exited,
     Facts,
     Failed,
     LineSplitter,
     Order,
+    Ping,
+    Pong,
+    Ran,
+    Run,
     Said,
     Started,
+    Told,
     TorchFacts,
     Word,
     decode_word,
     encode_line,
     ending,
 )
-from flodl.ports import HostNotice
+from flodl.errors import HostUnready
+from flodl.ports import Greeting, HostCall, HostNotice
 
 __all__ = ["AgentStreams", "Session"]
 
 KEPT_LINES = 20
 READ_BYTES = 65536
+NO_FLODL = re.compile(r"No module named '?(flodl|msgspec)\b")
 
 
 class AgentStreams(Protocol):
-    """A running agent: its standard streams, and how to end and await it."""
+    """A running agent: its standard streams, and how to end and await it. stdout and stderr have `read1`."""
 
     @property
     def stdin(self) -> IO[bytes]: ...
@@ -51,25 +68,51 @@ class AgentStreams(Protocol):
         ...
 
 
-class Session:
-    """One agent. on_notice is called from the session's reading threads, in order."""
+class _Part:
+    """A run's part in this session. trouble: why it cannot go on here."""
 
-    def __init__(self, host: str, streams: AgentStreams, marker: str, on_notice: Callable[[HostNotice], None]) -> None:
-        self.host = host
-        self.ranks: set[int] = set()
+    def __init__(self, run: int, ranks: frozenset[int], on_notice: Callable[[HostNotice], None]) -> None:
+        self.run = run
+        self.ranks = ranks
+        self.on_notice = on_notice
+        self.started: set[int] = set()
+        self.trouble = ""
+        self.is_cleared = False
+
+
+class Session:
+    """One agent. What a run hears is called from the session's reading threads, in order."""
+
+    def __init__(self, call: HostCall, streams: AgentStreams, marker: str) -> None:
+        self.call = call
+        self.greeting = Greeting(host=call.label, facts={})
         self._streams = streams
         self._marker = marker.encode("ascii")
-        self._on_notice = on_notice
+        self._has_begun = False
         self._write_lock = threading.RLock()
         self._changed = threading.Condition()
-        self._has_facts = False
-        self._started: set[int] = set()
-        self._trouble = ""
+        self._errors_are_read = threading.Event()
+        self._pongs = 0
+        self._end: HostUnready | None = None
+        self._why = ""
+        self._part: _Part | None = None
+        self._errands: dict[int, HostErrand] = {}
+        self._numbers = itertools.count(1)
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         readers = (self._read_words, self._read_errors)
         self._threads = [threading.Thread(target=read, name="flodl-agent", daemon=True) for read in readers]
         for thread in self._threads:
             thread.start()
+
+    @property
+    def host(self) -> str:
+        """The host's label."""
+        return self.call.label
+
+    @property
+    def end(self) -> HostUnready | None:
+        """How the agent ended; None while it lives."""
+        return self._end
 
     def order(self, order: Order) -> None:
         """Tell the agent something. An agent that is gone is no error here: its end is a notice."""
@@ -77,19 +120,77 @@ class Session:
             self._streams.stdin.write(encode_line(order))
             self._streams.stdin.flush()
 
-    def await_facts(self, timeout_seconds: float) -> str:
-        """ "" when the agent has said what host it is; else why not."""
-        return self._await(lambda: self._has_facts, timeout_seconds, "did not answer")
+    # ---------------------------------------------------------------------------------------------- to be met
 
-    def await_started(self, timeout_seconds: float) -> str:
-        """ "" when all its ranks live; else why not."""
-        return self._await(lambda: self.ranks <= self._started, timeout_seconds, "did not start its ranks")
-
-    def give_up(self, why: str) -> None:
-        """Whoever waits shall stop waiting."""
+    def await_facts(self, timeout_seconds: float) -> HostUnready | None:
+        """None when the agent has said what host it is; else why not."""
         with self._changed:
-            self._trouble = self._trouble or why
-            self._changed.notify_all()
+            self._changed.wait_for(lambda: self.greeting.facts or self._end, timeout_seconds)
+            if self.greeting.facts:
+                return None
+            late = f"its agent did not answer within {timeout_seconds:g} s{_told(self._lines)}"
+            return self._end or HostUnready(self.host, "timeout", late)
+
+    def measure(self, timeout_seconds: float) -> None:
+        """Note how long one round trip takes."""
+        begun, before = time.perf_counter(), self._pongs
+        self.order(Ping())
+        with self._changed:
+            if self._changed.wait_for(lambda: self._pongs > before or self._end, timeout_seconds):
+                latency_ms = (time.perf_counter() - begun) * 1000
+                self.greeting = msgspec.structs.replace(self.greeting, latency_ms=latency_ms)
+
+    def run(self, module: str, given: str) -> HostErrand:
+        """Start a program there. Raises HostUnready where the agent is gone."""
+        with self._changed:
+            if self._end is not None:
+                raise self._end
+            number = next(self._numbers)
+            errand = self._errands[number] = HostErrand(number, self.order)
+        self.order(Run(id=number, module=module, given=given))
+        return errand
+
+    # ------------------------------------------------------------------------------------------------ for a run
+
+    def join(self, run: int, ranks: frozenset[int], on_notice: Callable[[HostNotice], None]) -> str:
+        """Take part from now on; "" when it does, else why it cannot."""
+        with self._changed:
+            if self._end is not None:
+                return str(self._end)
+            if self._part is not None:
+                return f"{self.host}: another run of this process is under way there"
+            self._part = _Part(run, ranks, on_notice)
+            return ""
+
+    def has_started(self, run: int) -> bool:
+        """Whether all of the run's ranks live, or did."""
+        with self._changed:
+            return self._part is not None and self._part.run == run and self._part.ranks <= self._part.started
+
+    def trouble(self, run: int) -> str:
+        """Why the run cannot go on here; "" while it can."""
+        with self._changed:
+            part = self._part
+            if part is None or part.run != run:
+                return f"{self.host}: the run is over"
+            return f"{self.host}: {part.trouble}{_told(self._lines)}" if part.trouble else ""
+
+    def clear(self, run: int, grace_seconds: float) -> None:
+        """Ask for the end of the run's ranks."""
+        self.order(Clear(run=run, grace_seconds=grace_seconds))
+
+    def await_cleared(self, run: int, timeout_seconds: float) -> bool:
+        """True when no rank of the run is left; it has left the session then."""
+        with self._changed:
+            part = self._part
+            if part is None or part.run != run:
+                return True
+            is_clear = self._changed.wait_for(lambda: part.is_cleared or self._end, timeout_seconds)
+            if is_clear and self._part is part:
+                self._part = None
+            return bool(is_clear)
+
+    # --------------------------------------------------------------------------------------------------- its end
 
     def wait(self, timeout_seconds: float) -> bool:
         """True when the agent has ended and everything it said was read."""
@@ -108,30 +209,41 @@ class Session:
         """End the agent now; the kernel ends what it has started."""
         self._streams.kill()
 
-    def _await(self, reached: Callable[[], bool], timeout_seconds: float, else_why: str) -> str:
-        with self._changed:
-            there = self._changed.wait_for(lambda: reached() or bool(self._trouble), timeout_seconds)
-            why = self._trouble or ("" if there else f"{else_why} within {timeout_seconds:g} s")
-            return f"{self.host}: {why}" + "".join(f"\n  | {line}" for line in self._lines) if why else ""
-
     # ------------------------------------------------------------------------------------- the reading threads'
 
     def _read_words(self) -> None:
-        splitter, begun = LineSplitter(), False
+        splitter = LineSplitter()
         while data := _read(self._streams.stdout):
             for line in splitter.feed(data):
-                if begun:
+                if self._has_begun:
                     self._hear(line)
                 elif line.rstrip(b"\r") == self._marker:
-                    begun = True
+                    self._has_begun = True
                 else:
                     self._noise(line)
         self._streams.stdout.close()
         self._streams.wait(2.0)
-        code = self._streams.wait(0.0)
-        how = "does not end" if code is None else ending(code)
-        self.give_up(f"its agent {how}" + ("" if begun else " before it began"))
-        self._on_notice(HostNotice(host=self.host, kind="gone", text=self._trouble, code=code or 0))
+        self._errors_are_read.wait(1.0)  # its last words
+        self._bury(self._streams.wait(0.0))
+
+    def _bury(self, code: int | None) -> None:
+        with self._changed:
+            part, errands = self._part, list(self._errands.values())
+            why = self._why or f"its agent {'does not end' if code is None else ending(code)}"
+            self._end = HostUnready(self.host, "ended", why) if self._has_begun else self._never_begun(why)
+            if part is not None:
+                part.trouble = part.trouble or self._end.message
+            self._changed.notify_all()
+        for errand in errands:
+            errand.hear(Ran(id=errand.number, code=-1, errors=(why,)))
+        if part is not None:
+            part.on_notice(HostNotice(host=self.host, kind="gone", text=self._end.message, code=code or 0))
+
+    def _never_begun(self, why: str) -> HostUnready:
+        lines = tuple(self._lines)
+        is_bare = any(NO_FLODL.search(line) for line in lines)
+        message = f"{why} before it began{_told(lines)}"
+        return HostUnready(self.host, "no_flodl" if is_bare else "ended", message)
 
     def _read_errors(self) -> None:
         splitter = LineSplitter()
@@ -139,39 +251,74 @@ class Session:
             for line in splitter.feed(data):
                 self._noise(line)
         self._streams.stderr.close()
+        self._errors_are_read.set()
 
     def _noise(self, line: bytes) -> None:
-        self._hear_word(Said(rank=-1, text=line.decode("utf-8", errors="backslashreplace")))
+        self._take(Said(rank=-1, text=line.decode("utf-8", errors="backslashreplace")))
 
     def _hear(self, line: bytes) -> None:
         try:
-            self._hear_word(decode_word(line))
+            self._take(decode_word(line))
         except msgspec.MsgspecError as error:
             self._noise(b"malformed answer: " + str(error).encode() + b": " + line[:200])
 
-    def _hear_word(self, word: Word) -> None:
+    def _take(self, word: Word) -> None:
+        if isinstance(word, Told | Ran):
+            with self._changed:
+                known = self._errands.get(word.id) if isinstance(word, Told) else self._errands.pop(word.id, None)
+            if known is not None:
+                known.hear(word)
+            return
         with self._changed:
-            notice = self._note(word)
+            part = self._part
+            notice = self._note(word, part)
             self._changed.notify_all()
-        self._on_notice(notice)
+        if part is not None and notice is not None:
+            part.on_notice(notice)
 
-    def _note(self, word: Word) -> HostNotice:
-        if isinstance(word, Said):
+    def _note(self, word: Word, part: _Part | None) -> HostNotice | None:
+        """Keep what is to be kept; what the run shall hear."""
+        if isinstance(word, Said) and word.rank < 0:
             self._lines.append(word.text)
-            return HostNotice(host=self.host, kind="line", rank=word.rank, text=word.text)
-        if isinstance(word, Started):
-            self._started.add(word.rank)
-            return HostNotice(host=self.host, kind="started", rank=word.rank, text=f"{word.pid} {word.start_time}")
-        if isinstance(word, Exited):
-            if word.rank not in self._started:
-                self._trouble = self._trouble or f"rank {word.rank} ended with {word.code} at its start"
-            return HostNotice(host=self.host, kind="exit", rank=word.rank, code=word.code)
-        if isinstance(word, Failed):
-            self._trouble = self._trouble or word.text
             return HostNotice(host=self.host, kind="line", text=word.text)
-        assert isinstance(word, Facts | TorchFacts)
-        self._has_facts = True
-        return HostNotice(host=self.host, kind="facts", text=msgspec.json.encode(word.facts).decode())
+        if isinstance(word, Facts):
+            self.greeting = msgspec.structs.replace(self.greeting, facts=word.facts, noise=tuple(self._lines))
+            return None
+        if isinstance(word, TorchFacts):
+            self.greeting = msgspec.structs.replace(self.greeting, torch=word.facts)
+            return None
+        if isinstance(word, Pong):
+            self._pongs += 1
+            return None
+        if isinstance(word, Failed):
+            return self._note_failure(word, part)
+        assert isinstance(word, Said | Started | Exited | Cleared)
+        return _note_rank(self.host, word, part) if part is not None and word.run == part.run else None
+
+    def _note_failure(self, word: Failed, part: _Part | None) -> HostNotice | None:
+        if part is None or word.run != part.run:
+            self._lines.append(word.text)
+            return None
+        self._why = part.trouble = part.trouble or word.text
+        return HostNotice(host=self.host, kind="line", text=word.text)
+
+
+def _note_rank(host: str, word: Said | Started | Exited | Cleared, part: _Part) -> HostNotice | None:
+    if isinstance(word, Said):
+        return HostNotice(host=host, kind="line", rank=word.rank, text=word.text)
+    if isinstance(word, Started):
+        part.started.add(word.rank)
+        return HostNotice(host=host, kind="started", rank=word.rank, text=f"{word.pid} {word.start_time}")
+    if isinstance(word, Cleared):
+        part.is_cleared = True
+        return None
+    if word.rank not in part.started:
+        part.trouble = part.trouble or f"rank {word.rank} ended with {word.code} at its start"
+    return HostNotice(host=host, kind="exit", rank=word.rank, code=word.code)
+
+
+def _told(lines: Iterable[str]) -> str:
+    return "".join(f"\n  | {line}" for line in lines)
 
 
 def _read(stream: IO[bytes]) -> bytes:

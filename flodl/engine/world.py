@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import signal
 import threading
 import time
 from collections import deque
@@ -37,6 +38,7 @@ from flodl.engine.receiving import UploadSink
 from flodl.engine.server import Endpoints, LinkServer, Listen
 from flodl.errors import FlodlError, Interrupted, NotReady
 from flodl.ports import FanOut, HostLaunch, HostNotice
+from flodl.spec.cluster import JoinSpec
 
 __all__ = ["LiveWorld"]
 
@@ -60,7 +62,7 @@ class LiveWorld:
         self._left: set[int] = set()  # said goodbye, or were reported dead
         self._generation = 0
         self._ready_by: float | None = None
-        self._join_seconds = 0.0
+        self._join = JoinSpec()
         self._hurried = False
         self._closed = False
         self._server: LinkServer | None = None
@@ -92,10 +94,11 @@ class LiveWorld:
         assert self._server is not None
         return self._server
 
-    def launch(self, hosts: Sequence[HostLaunch], *, join_seconds: float) -> None:
-        """Start agents and ranks; returns at once. A failure, and ranks not ready in time, raise from `next_event`."""
-        self._join_seconds = join_seconds
-        self._ready_by = time.monotonic() + join_seconds
+    def launch(self, hosts: Sequence[HostLaunch], join: JoinSpec) -> None:
+        """Start the ranks; returns at once. A failure raises from `next_event`, and so do ranks that are not ready in
+        time, unless enough of them are: then the others are given up."""
+        self._join = join
+        self._ready_by = time.monotonic() + join.timeout_seconds
         for work in (lambda: self._start(hosts), self._watch):
             thread = threading.Thread(target=work, name="flodl-world", daemon=True)
             self._threads.append(thread)
@@ -123,7 +126,7 @@ class LiveWorld:
             raise news
         if isinstance(news, RankReady):
             self._ready.add(news.rank)
-            if self._ready >= self._places.keys():
+            if self._ready | self._left >= self._places.keys():
                 self._ready_by = None
         elif isinstance(news, Goodbye):
             self._left.add(news.rank)
@@ -204,9 +207,14 @@ class LiveWorld:
     def _check_ready(self) -> None:
         if self._ready_by is None or time.monotonic() < self._ready_by:
             return
-        missing = [self._places[rank] for rank in sorted(self._places.keys() - self._ready)]
+        limit = f"not ready within cluster.controller.join.timeout_seconds={self._join.timeout_seconds:g}"
+        missing = [self._places[rank] for rank in sorted(self._places.keys() - self._ready - self._left)]
+        if self._join.min_ranks is not None and len(self._ready - self._left) >= self._join.min_ranks:
+            self._ready_by = None
+            for place in missing:
+                self._fan_out.signal(place.rank, signal.SIGKILL)
+                self._mourn(place.rank, limit)
+            return
         names = ", ".join(f"rank {place.rank} ({place.host} {place.device})" for place in missing)
-        raise NotReady(
-            f"not ready within cluster.controller.join.timeout_seconds={self._join_seconds:g}: {names}"
-            + "".join(f"\n  | {line}" for place in missing[:1] for line in self.last_lines(place.rank))
-        )
+        lines = [line for place in missing[:1] for line in self.last_lines(place.rank)]
+        raise NotReady(f"{limit}: {names}" + "".join(f"\n  | {line}" for line in lines))

@@ -36,6 +36,8 @@ __all__ = [
 ]
 
 
+ImportPath = Annotated[str, Meta(pattern=r"^\w+(\.\w+)+$", description="an import path")]
+
 _PER_HOST = ("batch_size", "micro_batch", "precision", "compile")
 
 
@@ -61,11 +63,14 @@ class OuterConfig(Value, frozen=True, kw_only=True):
 
 
 class LaunchConfig(Value, frozen=True, kw_only=True):
-    """How ranks are started. execute: import path of the port `Execute`, for hosts that are not this machine."""
+    """How ranks are started. transport: import path of what starts an agent on a host that is not this machine, or in a
+    container; execute: of the port `Execute` there. probe: look at hosts and networks before anything is started."""
 
     dry_run: bool = False
+    probe: bool = True
     detach: bool = False
-    execute: Annotated[str, Meta(pattern=r"^\w+(\.\w+)+$", description="an import path")] = "flodl_launch.execute.execute"
+    transport: ImportPath = "flodl_launch.transport.open_streams"
+    execute: ImportPath = "flodl_launch.execute.execute"
 
 
 class TrainerConfig(Value, frozen=True, kw_only=True):

@@ -11,13 +11,14 @@ from typing import Any, TypeVar
 
 from flodl.decide.messages import Event, RankReady
 from flodl.decide.roster import Place
-from flodl.engine.fanout import LocalFanOut
+from flodl.engine.fleet import AgentFleet
 from flodl.engine.keys import RunKeys, make_keys
 from flodl.engine.payload import RankPayload, encode_host_secret
 from flodl.engine.server import Listen
 from flodl.engine.world import LiveWorld
-from flodl.ports import HostLaunch
-from flodl.spec.cluster import ClusterSpec, HostSpec
+from flodl.errors import HostUnready
+from flodl.ports import HostCall, HostLaunch
+from flodl.spec.cluster import ClusterSpec, HostSpec, JoinSpec
 from flodl.spec.component import Component
 from flodl.spec.elche import ElCheConfig
 from flodl.spec.job import JobSpec
@@ -148,14 +149,24 @@ def live(
     *,
     tell: Callable[[RankPayload], RankPayload] = lambda payload: payload,
     join_seconds: float = 60.0,
+    min_ranks: int | None = None,
+    fleet: AgentFleet | None = None,
     **host: Any,
 ) -> Iterator[Live]:
-    """`num_ranks` real processes on this machine that run tiny_worker.`entry`. host: further fields of HostLaunch."""
+    """`num_ranks` real processes on this machine that run tiny_worker.`entry`. host: further fields of HostCall.
+
+    fleet: one that goes on living; else the agent ends with the run.
+    """
     keys, uploads = make_keys(range(num_ranks)), Uploads()
     lines: list[tuple[int, str]] = []
+    agents = AgentFleet() if fleet is None else fleet
+    call = a_call(num_ranks, **host)
+    met = agents.meet([call])["here"]
+    if isinstance(met, HostUnready):
+        raise met
     world = LiveWorld.open(
         places(num_ranks),
-        LocalFanOut(),
+        agents.fan_out(),
         listen=Listen("127.0.0.1", 0, RUN, keys),
         open_upload=uploads.open,
         on_line=lambda rank, host, text: lines.append((rank, text)),
@@ -169,12 +180,22 @@ def live(
             ranks=tuple(range(num_ranks)),
             devices=("cpu",) * num_ranks,
             secret=encode_host_secret(told, {"A_TEST_SECRET": "hunter2-in-the-rank-only"}),
-            **{"path": str(ROOT), "preload": ()} | host,
+            path=call.path,
+            env=call.env,
+            preload=call.preload,
         )
-        world.launch([launch], join_seconds=join_seconds)
+        world.launch([launch], JoinSpec(timeout_seconds=join_seconds, min_ranks=min_ranks))
         yield started
     finally:
         world.close()
+        if fleet is None:
+            agents.close(0.0)
+
+
+def a_call(num_ranks: int, **fields: Any) -> HostCall:
+    """This machine, for tiny workers: as many ranks as keep each at one thread."""
+    given = {"path": str(ROOT), "preload": (), "num_ranks": max(num_ranks, os.cpu_count() or 1)} | fields
+    return HostCall(spec=HostSpec(host="here"), **given)
 
 
 def alive(pid: int) -> bool:
@@ -220,6 +241,7 @@ __all__ = [
     "RUN",
     "Live",
     "Uploads",
+    "a_call",
     "alive",
     "children",
     "cmdline",

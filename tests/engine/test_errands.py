@@ -34,7 +34,7 @@ def test_frames_are_one_line_each_whatever_they_hold() -> None:
 
 
 def test_secrets_travel_as_bytes() -> None:
-    start = Start(ranks=(0, 1), devices=("cpu", "cpu"), secret=bytes(range(256)))
+    start = Start(run=1, ranks=(0, 1), devices=("cpu", "cpu"), secret=bytes(range(256)))
     assert decode_order(encode_line(start)[:-1]) == start
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from flodl.decide.roster import roster
 from flodl.engine.keys import make_keys
-from flodl.engine.launches import launches, passed_values, threads_per_rank, told
+from flodl.engine.launches import host_calls, launches, passed_values, threads_by_host, told
 from flodl.engine.payload import RankPayload, decode_host_secret, decode_payload
 from flodl.engine.server import Endpoints
 from flodl.errors import ConfigError
@@ -35,7 +35,8 @@ def a_job(*hosts: HostSpec, controller: str = "127.0.0.1", env_pass: tuple[str, 
 
 def launched(a: JobSpec) -> tuple[HostLaunch, ...]:
     places = roster(a, {"a": 2})
-    return launches(a, places, run_id="r", keys=make_keys(p.rank for p in places), endpoints=BOUND)
+    keys = make_keys(p.rank for p in places)
+    return launches(a, places, run_id="r", keys=keys, endpoints=BOUND, threads={"a": 3, "b": 1, "here": 2})
 
 
 def payload(host: HostLaunch, rank: int) -> RankPayload:
@@ -44,9 +45,9 @@ def payload(host: HostLaunch, rank: int) -> RankPayload:
 
 def test_hosts_are_told_in_order_what_is_theirs() -> None:
     a, b = launched(a_job(*TWO, controller="10.0.0.1"))
-    assert (a.label, a.ranks, a.devices, a.python, a.path) == ("a", (0, 1), ("cuda:1", "cuda:0"), "", str(Path.cwd()))
-    assert (b.label, b.ranks, b.devices) == ("b", (2,), ("cpu",))
-    assert (b.python, b.path) == ("/srv/p/envs/builds/sm61/bin/python", "/srv/p")
+    assert (a.label, a.ranks, a.devices, a.path) == ("a", (0, 1), ("cuda:1", "cuda:0"), str(Path.cwd()))
+    assert (b.label, b.ranks, b.devices, b.path) == ("b", (2,), ("cpu",), "/srv/p")
+    assert (a.threads, b.threads) == (3, 1)
     assert a.env == {"X": "host", "Y": "all"}
     assert b.env == {"X": "all", "Y": "all"}
 
@@ -87,8 +88,36 @@ def test_a_variable_of_env_pass_that_is_not_set_is_named() -> None:
     assert str(raised.value.problems[0]).startswith("cluster.env_pass=GONE: is not set here")
 
 
-def test_cores_are_shared_and_nobody_gets_less_than_one_thread() -> None:
-    assert threads_per_rank(1) >= threads_per_rank(2) >= threads_per_rank(1000) == 1
+def test_a_hosts_cores_are_shared_by_its_ranks_and_nobody_gets_less_than_one_thread() -> None:
+    places = roster(a_job(*TWO), {"a": 2})
+    facts = {"a": {"cores": 9, "machine": "x"}, "b": {"cores": 4, "machine": "y"}}
+    assert threads_by_host(places, facts) == {"a": 4, "b": 4}
+    assert threads_by_host(places, {host: {"cores": 1, "machine": host} for host in "ab"}) == {"a": 1, "b": 1}
+
+
+def test_hosts_that_are_one_machine_under_several_names_share_its_cores() -> None:
+    places = roster(a_job(*TWO), {"a": 2})
+    assert threads_by_host(places, {host: {"cores": 6, "machine": "x"} for host in "ab"}) == {"a": 2, "b": 2}
+
+
+def test_a_call_tells_how_a_host_is_reached_and_what_can_be_warmed_up_there() -> None:
+    a, b = host_calls(a_job(*TWO, env_pass=("TOKEN",)), here={"a"})
+    assert (a.here, a.python, a.path, a.num_ranks) == (True, "", str(Path.cwd()), 2)
+    assert (b.here, b.python, b.path, b.num_ranks) == (False, "/srv/p/envs/builds/sm61/bin/python", "/srv/p", 1)
+    assert a.env == {"X": "host", "Y": "all"}
+    assert a.withheld == b.withheld == {"TOKEN"}
+
+
+def test_a_host_elsewhere_has_its_interpreter_where_ours_is_unless_it_names_one() -> None:
+    here, there = host_calls(a_job(HostSpec(host="a"), HostSpec(host="b")), here={"a"})
+    assert (here.python, there.python) == ("", sys.executable)
+
+
+def test_names_of_this_machine_share_its_cores_from_the_first_moment_on() -> None:
+    names = [HostSpec(host=name, local_devices="cpu:2") for name in ("localhost", "127.0.0.1")]
+    assert [call.num_ranks for call in host_calls(a_job(*names), here={"localhost", "127.0.0.1"})] == [4, 4]
+    names[1] = names[1].replace(local_devices="auto")
+    assert [call.num_ranks for call in host_calls(a_job(*names), here={"localhost", "127.0.0.1"})] == [0, 0]
 
 
 def test_hosts_dial_the_controllers_name_where_it_differs_from_what_was_bound() -> None:

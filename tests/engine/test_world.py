@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -12,10 +11,8 @@ import msgspec
 import pytest
 
 from flodl.decide.messages import Cut, Finish, FormGroup, Goodbye, GroupFormed, RankDied, RankReady, StopRequested
-from flodl.engine.fanout import LocalFanOut
 from flodl.engine.payload import RankPayload
 from flodl.errors import Interrupted, NotReady
-from flodl.ports import HostLaunch
 from tests.engine.live import ROOT, alive, children, live, wait_gone
 
 
@@ -154,18 +151,6 @@ def test_ranks_that_do_not_come_in_time_are_named() -> None:
     )
 
 
-def test_an_interpreter_that_is_not_there_is_named() -> None:
-    with live(1, python="/no/such/python") as run, pytest.raises(NotReady, match="/no/such/python does not start"):
-        run.until(RankReady)
-
-
-def test_an_interpreter_without_flodl_is_told_with_its_own_words() -> None:
-    with live(1, python=f"{sys.base_prefix}/bin/python3") as run, pytest.raises(NotReady) as raised:
-        run.until(RankReady)
-    assert "here: its agent ended with exit code 1 before it began" in str(raised.value)
-    assert "No module named" in str(raised.value)
-
-
 def test_a_folder_that_is_not_there_is_named() -> None:
     with live(1, path="/no/such/folder") as run, pytest.raises(NotReady, match="/no/such/folder"):
         run.until(RankReady)
@@ -191,15 +176,3 @@ def test_a_rank_finds_its_own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_
         assert place["CUDA_VISIBLE_DEVICES"] == ""
         assert (place["GLOO_SOCKET_IFNAME"], place["NCCL_SOCKET_IFNAME"]) == ("lo", "=lo")
         assert place["OF_THE_HOST"] == "größte; $(x)"
-
-
-def test_the_start_of_many_hosts_is_all_or_nothing() -> None:
-    fan_out = LocalFanOut()
-    hosts = [HostLaunch(label=name, ranks=(n,), devices=("cpu",)) for n, name in enumerate(("good", "bad"))]
-    hosts[1] = msgspec.structs.replace(hosts[1], python="/bin/false")
-    begun = time.monotonic()
-    with pytest.raises(NotReady, match=r"^bad: its agent ended with exit code 1 before it began"):
-        fan_out.start(hosts)
-    assert time.monotonic() - begun < 10
-    assert {notice.host for notice in fan_out.poll(1.0) if notice.kind == "gone"} == {"good", "bad"}
-    fan_out.close(0.0)

@@ -1,0 +1,110 @@
+"""What is gathered beside a run's coordinator: who the ranks are, when the first step came, what they wrote."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from flodl.decide.messages import Command, Event, RankDied, RankReady, RunWindow
+from flodl.decide.roster import Place
+from flodl.errors import Interrupted, NotReady, RunLost
+from flodl.record.folder import RunFolder
+from flodl.record.result import Run
+from flodl.record.text import clean
+from flodl.record.versions import Versions, versions
+from flodl.report.rig import hosts_of
+from flodl.report.terminal import Terminal
+from flodl.spec.job import JobSpec
+
+__all__ = ["Story"]
+
+WORTH_SEEING = re.compile(r"\b(warning|error|exception|traceback|critical|fatal)\b", re.IGNORECASE)
+KEPT_SHOWN = 200
+
+
+class Story:
+    """One run's. shown: where people read it, once there is such a place."""
+
+    def __init__(self, folder: RunFolder, begun: float) -> None:
+        self.folder = folder
+        self.shown: Terminal | None = None
+        self._begun = begun
+        self._run = Run(mode="auto", average="auto", world_size=0, run_id=folder.run_id)
+        self._places: dict[int, Place] = {}
+        self._first_step_at: float | None = None
+        self._rank_versions: dict[int, dict[str, str]] = {}
+        self._lines: deque[tuple[str, str]] = deque(maxlen=KEPT_SHOWN)
+
+    def meet(self, job: JobSpec, places: Sequence[Place]) -> None:
+        """The roster is known."""
+        self._places = {place.rank: place for place in places}
+        self._run = Run(
+            name=job.name,
+            run_id=self.folder.run_id,
+            mode=job.elche.mode,
+            average=job.elche.averages,
+            world_size=len(places),
+            hosts=hosts_of(places),
+        )
+
+    def line(self, rank: int, host: str, text: str) -> None:
+        """A line of a rank (-1: of the host's own processes). Called in another thread: only the rank's log is written
+        here, the terminal and the controller's log get it in `pass_on`."""
+        place = self._places.get(rank)
+        if place is None:
+            self._lines.append((f"[{host}]", text))
+            return
+        log = self.folder.rank_log(host, rank, place.device)
+        said = log.append(text)
+        if WORTH_SEEING.search(said):
+            self._lines.append((log.prefix, said))
+
+    def pass_on(self) -> None:
+        """Show what came in since the last call."""
+        while self._lines:
+            prefix, text = self._lines.popleft()
+            self.folder.log.append(f"{prefix} {text}")
+            if self.shown is not None:
+                self.shown.foreign(prefix, clean(text))
+
+    def observe(self, event: Event, commands: Sequence[Command]) -> None:
+        """A listener: the ranks' versions, the moment of the first window."""
+        if isinstance(event, RankReady):
+            self._rank_versions[event.rank] = dict(event.versions)
+        if self._first_step_at is None and any(isinstance(command, RunWindow) for command in commands):
+            self._first_step_at = time.monotonic()
+
+    def mourn(self, event: Event, commands: Sequence[Command]) -> None:
+        """A listener: a dead rank's last lines."""
+        if isinstance(event, RankDied) and self.shown is not None:
+            place = self._places[event.rank]
+            log = self.folder.rank_log(place.host, place.rank, place.device)
+            for text in tuple(log.tail):
+                self.shown.foreign(log.prefix, text)
+
+    def failure(self, error: Exception | KeyboardInterrupt) -> Exception:
+        """The error as a person should be told it: a folder that cannot be written in is no bug of ours."""
+        if isinstance(error, KeyboardInterrupt):
+            return Interrupted("a signal before anything was started")
+        if not isinstance(error, OSError) or not error.strerror:
+            return error
+        kind = NotReady if self._first_step_at is None else RunLost
+        return kind(f"{error.filename or self.folder.path}: {error.strerror}")
+
+    def told(self) -> Run:
+        """What the result says beside the coordinator's totals."""
+        first = self._first_step_at
+        return msgspec.structs.replace(
+            self._run,
+            startup_seconds=0.0 if first is None else first - self._begun,
+            checkpoints=self.folder.checkpoints,
+            versions=self._versions(),
+        )
+
+    def _versions(self) -> Versions:
+        return msgspec.structs.replace(versions(Path.cwd()), ranks=self._rank_versions)
