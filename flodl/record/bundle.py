@@ -66,6 +66,7 @@ class BundleStore:
         self._names = BundleNames(stem)
         self._files = BundleFolder(self.folder, self._names)
         self._saving: Saving | None = None
+        self._serial = 1
 
     # ----------------------------------------------------------------------------------------------- saving
 
@@ -77,6 +78,7 @@ class BundleStore:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._sweep()
             members = [member for name in self._files.listed() if (member := self._names.as_member(name))]
+            self._serial = 1 + max((bundle.meta.serial for bundle in self.bundles()), default=0)
         except OSError as error:
             raise save_error(error, self.folder, round_) from error
         take = 1 + max((member.take for member in members if member.round == round_), default=0)
@@ -88,8 +90,7 @@ class BundleStore:
         if saving is not self._saving:
             raise FlodlError(f"the save of round {saving.round} is over; a later one has begun")
         self._saving = None
-        serial = 1 + max((bundle.meta.serial for bundle in self.bundles()), default=0)
-        bundle = self._files.bundle(saving.place(msgspec.structs.replace(meta, serial=serial)))
+        bundle = self._files.bundle(saving.place(msgspec.structs.replace(meta, serial=self._serial)))
         removed, remarks = self._prune(bundle)
         return Saved(bundle, removed, (*remarks, *self._link(bundle)))
 
@@ -106,8 +107,9 @@ class BundleStore:
         except OSError as error:
             raise save_error(error, bundle.meta_path, bundle.round) from error
         amended = self._files.bundle(meta)
-        if self.newest() == amended:
-            self._link(amended)
+        with contextlib.suppress(OSError):  # of reading the folder: the link is for people
+            if self.newest() == amended:
+                self._link(amended)
         return amended
 
     # ---------------------------------------------------------------------------------------------- reading
@@ -129,7 +131,10 @@ class BundleStore:
 
         exact: it and no other. latest_valid: the newest that is whole, and words about those that were passed over.
         """
-        entries = [entry for entry in self._files.entries() if round_ is None or entry.round == round_]
+        try:
+            entries = [entry for entry in self._files.entries() if round_ is None or entry.round == round_]
+        except OSError as error:
+            raise ConfigError([Problem(key=str(self.folder), constraint=error.strerror or str(error))]) from error
         if not entries:
             raise ConfigError([self._absent(round_)])
         passed: list[Problem] = []

@@ -28,6 +28,7 @@ class AtomicFile:
         self.path = path
         self._beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
         self._file = self._beside.open("xb")
+        self._is_placed = False
 
     def write(self, data: bytes | memoryview) -> None:
         """Append to the file under its temporary name."""
@@ -39,11 +40,13 @@ class AtomicFile:
         os.fsync(self._file.fileno())
         self._file.close()
         self._beside.replace(self.path)
+        self._is_placed = True
         sync_folder(self.path.parent)
 
     def abandon(self) -> None:
         """Forget it; nothing stays, also where the disk is full. Harmless after a commit."""
-        self._beside.unlink(missing_ok=True)
+        if not self._is_placed:
+            self._beside.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # closing writes what is buffered, which a full disk refuses again
             self._file.close()
 

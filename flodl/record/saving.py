@@ -5,6 +5,7 @@ Nothing that is there is touched before that rename; whatever goes wrong until t
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 from collections.abc import Callable
@@ -56,9 +57,10 @@ class MemberSink:
         self.is_whole = True
 
     def abandon(self) -> None:
-        """Leave nothing behind. Harmless after the bundle was put in place."""
+        """Leave nothing behind (what the file system keeps is swept later). Harmless after all is in place."""
         self.is_over = True
-        self._file.abandon()
+        with contextlib.suppress(OSError):
+            self._file.abandon()
 
     def place(self) -> Member:
         """Make it durable and give it its name."""

@@ -48,9 +48,14 @@ def main() -> None:
         child = os.fork()
         if not child:
             _one_save(int(round_), Path(folder))
-        print(child, flush=True)
+        _tell(child)
         _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+        _tell(os.waitstatus_to_exitcode(status))
+
+
+def _tell(number: int) -> None:
+    sys.stdout.write(f"{number}\n")
+    sys.stdout.flush()
 
 
 def _one_save(round_: int, folder: Path) -> None:

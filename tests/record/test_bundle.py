@@ -280,7 +280,13 @@ def test_a_number_that_json_cannot_hold_is_told_with_its_place_and_nothing_is_sa
 
 
 def test_files_of_others_are_left_alone(runs: Path) -> None:
-    others = {"weights.safetensors", ".weights.safetensors.0123abcd.tmp", f"{STEM}2.r1.fdl", f"{STEM}.r1.fdl.bak", "r1.fdl"}
+    others = {
+        "weights.safetensors",
+        ".weights.safetensors.0123abcd.tmp",
+        f"{STEM}2.r1.fdl",
+        f"{STEM}.r1.fdl.bak",
+        "r1.fdl",
+    }
     for name in others:
         (runs / name).write_bytes(b"")
     save(store(runs, keep=1), 2)
