@@ -27,6 +27,7 @@ RINGS = {
     "launch": "ring2",
     "record": "ring2",
     "report": "ring2",
+    "tasks": "ring2",
     "architecture": "ring3",
     "datasets": "ring4",
     "e2e": "ring4",

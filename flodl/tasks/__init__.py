@@ -6,7 +6,7 @@ arguments are top-level keys that only its file in conf/task/ defines; all else 
 
 from __future__ import annotations
 
-from flodl.tasks import simulate, status, stop, train
+from flodl.tasks import execute, init, nccl_build, probe, setup, simulate, status, stop, train
 from flodl.tasks.order import Chore, Order, Task, show_plan
 from flodl.tasks.train import failure
 from flodl.tasks.unbuilt import unbuilt
@@ -14,7 +14,14 @@ from flodl.tasks.unbuilt import unbuilt
 __all__ = ["TASKS", "Chore", "Order", "Task", "failure", "show_plan", "unbuilt"]
 
 TASKS: dict[str, Task | Chore] = {
+    "exec": Task(perform=execute.perform, plan=execute.plan, arguments=("command",)),
+    "init": Task(perform=init.perform, plan=init.plan, arguments=("hosts", "write")),
+    "nccl_build": Task(
+        perform=nccl_build.perform, plan=nccl_build.plan, arguments=("method", "tag", "source", "jobs", "write")
+    ),
+    "probe": Task(perform=probe.perform, arguments=("json",)),
     "rerun": Task(perform=train.perform, arguments=("spec",), from_spec=True, is_run=True),
+    "setup": Task(perform=setup.perform, plan=setup.plan),
     "simulate": Task(perform=simulate.perform),
     "status": Chore(perform=status.perform, arguments=("run", "json")),
     "stop": Chore(perform=stop.perform, arguments=("run", "wait_seconds")),

@@ -16,8 +16,6 @@ from flodl.record.fate import Fate, fate
 from flodl.record.folder import RunFolder
 from flodl.record.result import Result
 from flodl.record.status import StatusNow
-from flodl.report.bar import Bar, duration
-from flodl.report.news import shares_line
 from flodl.tasks.which import run_folder, shown, typed
 
 __all__ = ["perform", "switch"]
@@ -78,12 +76,15 @@ def _state(found: Fate) -> str:
 
 
 def _ago(moment: datetime) -> str:
-    return duration(max(0.0, (datetime.now(UTC) - moment).total_seconds()))
+    return _span(max(0.0, (datetime.now(UTC) - moment).total_seconds()))
 
 
 def _view(status: StatusNow) -> Iterator[str]:
     if status.view is None:
         return
+    from flodl.report.bar import Bar  # with it comes rich, which nothing else here needs
+    from flodl.report.news import shares_line
+
     view = msgspec.convert(status.view, View, strict=False)
     yield f"progress    {Bar(time.monotonic).line(view)}"
     if len(view.shares) > 1:
@@ -94,7 +95,7 @@ def _view(status: StatusNow) -> Iterator[str]:
 
 def _finished(result: Result) -> Iterator[str]:
     yield (f"trained     {result.epochs_done} epochs, {result.samples_done} samples, {result.rounds} rounds in "
-           f"{duration(result.wall_seconds)}, utilisation {result.utilisation:.2f}")  # fmt: skip
+           f"{_span(result.wall_seconds)}, utilisation {result.utilisation:.2f}")  # fmt: skip
     if result.eval:
         yield f"evaluation  {_figures(result.eval)}"
     if result.checkpoints:
@@ -103,3 +104,10 @@ def _finished(result: Result) -> Iterator[str]:
 
 def _figures(found: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.4g}" for name, value in sorted(found.items()))
+
+
+def _span(seconds: float) -> str:
+    """A stretch of time for people: 0:07, 12:05, 1:02:03."""
+    from flodl.report.bar import duration
+
+    return duration(seconds)

@@ -13,6 +13,7 @@ from flodl.spec.checks import ineffective
 from flodl.spec.elche import MODES, ElCheConfig
 from flodl.spec.guard import MsfGuardConfig, NoGuardConfig, TrendGuardConfig
 from flodl.spec.job import JobSpec
+from flodl.tasks import TASKS
 from tests.conf.composing import CONF, job
 
 pytestmark = pytest.mark.usefixtures("composing")
@@ -31,6 +32,8 @@ def ids(paths: list[Path]) -> list[str]:
 # What a choice cannot be without: text needs a model of text, and the other way round.
 COMPANIONS = {
     ("task", "rerun"): ["spec=spec.json"],
+    ("task", "exec"): ["command=hostname"],
+    ("task", "init"): ["hosts=[localhost]"],
     ("dataset", "python_stdlib"): ["model=gpt_nano", "step=language_model"],
     ("model", "gpt_nano"): ["dataset=python_stdlib", "step=language_model"],
     ("model", "char_rnn"): ["dataset=python_stdlib", "step=language_model"],
@@ -60,7 +63,7 @@ def test_the_shipped_choices_are_the_promised_ones() -> None:
     assert found["meta"] == {"on", "off"}
     assert found["outer"] == {"average"}
     assert found["debug"] == {"off", "smoke", "overfit", "inprocess"}
-    assert found["task"] == {"train", "simulate", "rerun"}
+    assert found["task"] == set(TASKS)
 
 
 def test_the_defaults_list_is_the_documented_one() -> None:
