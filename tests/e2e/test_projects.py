@@ -112,12 +112,17 @@ def test_a_stale_file_on_one_host_is_refused_by_name(tmp_path: Path) -> None:
     assert "Traceback" not in said
 
 
-def test_data_that_differ_on_one_host_are_refused_by_name(tmp_path: Path) -> None:
-    with command(tmp_path, *rig(tmp_path, seed=1)) as run:
+@pytest.mark.parametrize(
+    ("probe", "words"),
+    [("true", "train.npz is not what localhost has in"), ("false", "the data differ: rank 0 on localhost has")],
+)
+def test_data_that_differ_on_one_host_are_refused_by_name(tmp_path: Path, probe: str, words: str) -> None:
+    with command(tmp_path, *rig(tmp_path, seed=1), f"launch.probe={probe}") as run:
         assert run.end(60.0) == 3, run.output
         said = " ".join(run.output.split())
-    assert OTHER in said
-    assert "cluster.deploy.data=rsync" in said
+    assert OTHER in said.partition(words)[0]
+    assert words in said
+    assert "deploy.data=rsync" in said
     assert "Traceback" not in said
 
 
