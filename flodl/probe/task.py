@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from flodl.errors import FlodlError, HostUnready
+from flodl.errors import ConfigError, FlodlError, Problem
 from flodl.ports import Fleet, HostCall
 from flodl.probe.compare import nccl_agrees
 from flodl.probe.finding import Finding, errors_of, in_order
@@ -90,7 +90,11 @@ def probe(
     if len(calls) > 1:
         say("measuring latency and bandwidth")
     pairs = measured(job, fleet, seen.reports) if len(calls) > 1 else ()
-    rehearsed = _rehearsed(_settled(job, seen), seen, rehearse, say)
+    rehearsed = None
+    try:
+        rehearsed = _rehearsed(_settled(job, seen), seen, rehearse, say)
+    except ConfigError as error:  # what only the counted devices could show
+        findings = in_order((*findings, *map(_of_problem, error.problems)), labels)
     if rehearsed is not None and rehearsed.trouble:
         findings = in_order((*findings, _no_allreduce(rehearsed)), labels)
     return ProbeResult(hosts=labels, reports=seen.reports, findings=findings, pairs=pairs, rehearsed=rehearsed)
@@ -144,7 +148,9 @@ def _rehearsed(
     say("timing an all-reduce among the ranks")
     try:
         return rehearse(job, seen)
-    except (FlodlError, HostUnready) as error:
+    except ConfigError:
+        raise
+    except FlodlError as error:
         return _Failed(trouble=str(error))
 
 
@@ -153,6 +159,11 @@ class _Failed(msgspec.Struct, frozen=True, kw_only=True):
     backend: str = ""
     num_bytes: int = 0
     ms: float = 0.0
+
+
+def _of_problem(problem: Problem) -> Finding:
+    message = f"{problem.value}: {problem.constraint}" if problem.value else problem.constraint
+    return Finding(severity="error", host="", key=problem.key, message=message, remedy=problem.remedy)
 
 
 def _no_allreduce(rehearsed: Rehearsed) -> Finding:
