@@ -19,7 +19,7 @@ TASKS: dict[str, Task | Chore] = {
     "nccl_build": Task(
         perform=nccl_build.perform, plan=nccl_build.plan, arguments=("method", "tag", "source", "jobs", "write")
     ),
-    "probe": Task(perform=probe.perform, arguments=("json",)),
+    "probe": Task(perform=probe.perform, plan=probe.plan, arguments=("json",)),
     "rerun": Task(perform=train.perform, arguments=("spec",), from_spec=True, is_run=True),
     "setup": Task(perform=setup.perform, plan=setup.plan),
     "simulate": Task(perform=simulate.perform),
