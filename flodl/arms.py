@@ -52,7 +52,7 @@ class Arms:
     def told(self, found: Iterable[tuple[Sequence[str], Exception | None]]) -> None:
         """From the launcher: overrides and final error of every arm of the sweep."""
         self.arms = [Arm(overrides=overrides, error=error) for overrides, error in found]
-        self.is_told = True
+        self.is_sweep = self.is_told = True  # the arms may have run in other processes
 
     def hold(self, error: Exception) -> bool:
         """Whether it is an arm's, so that `conclude` tells it."""

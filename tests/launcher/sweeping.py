@@ -70,6 +70,10 @@ class Sweep:
             assert time.monotonic() < end, f"not within {seconds} s:\n{self.output}"
             assert self.process.poll() is None, f"ended with {self.process.returncode}:\n{self.output}"
             time.sleep(0.02)
+        self.look()
+
+    def look(self) -> None:
+        """Remember every process that was started and lives."""
         self.family = children(self.process.pid)
 
     def end(self, seconds: float = 120.0) -> int:

@@ -101,7 +101,7 @@ class Workshop:
             name = self.name_of(config)
             folder = SweepFolder(str(config.hydra.sweep.dir)).free_name(name)
             if folder != name:
-                with read_write(config), open_dict(config):
+                with read_write(config.hydra), open_dict(config.hydra):
                     config.hydra.sweep.subdir = folder
             ret = run_job(hydra_context=self._context, task_function=self._task, config=config,
                           job_dir_key="hydra.sweep.dir", job_subdir_key="hydra.sweep.subdir")  # fmt: skip
