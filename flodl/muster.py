@@ -1,4 +1,4 @@
-"""Before a run: its hosts are met, looked at and counted, and every trouble of every host is told at once.
+"""Before a run: its hosts get what they lack, are met, looked at, counted; troubles of all hosts are told at once.
 
 With `controller.join.min_ranks` a run may begin without hosts that are not ready; then that is said, loudly.
 """
@@ -8,30 +8,37 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from flodl.decide.roster import Place, roster
+from flodl.decide.roster import Place, resolve_mode, roster
 from flodl.engine.fleet import OpenStreams
 from flodl.engine.launches import host_calls, is_loopback, threads_by_host
 from flodl.errors import ConfigError, HostUnready, NotReady, Problem
-from flodl.ports import Fleet
-from flodl.probe.finding import Finding, errors_of
+from flodl.ports import Deploy, Fleet, HostCall, PushProgress
+from flodl.probe.compare import nccl_agrees
+from flodl.probe.finding import Finding, errors_of, unready
 from flodl.probe.here import is_here
-from flodl.probe.look import look
+from flodl.probe.look import Looked, look, with_torch
 from flodl.probe.pairs import reachable
 from flodl.probe.report import HostReport
+from flodl.report.probe import findings_text
 from flodl.spec.component import Component
+from flodl.spec.elche import Mode
 from flodl.spec.job import JobSpec
 
 __all__ = ["Mustered", "muster", "pass_gate", "transport_of"]
+
+PROGRESS_PERCENT = 10  # between two lines about a push
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mustered:
-    """Hosts that are ready. places: their devices. threads: host -> torch threads of each of its ranks. reports: what
-    each has said about itself."""
+    """Hosts that are ready. mode: what `elche=auto` has come to. places: their devices. threads: host -> torch threads
+    of each of its ranks. reports: what each has said about itself."""
 
+    mode: Mode
     places: tuple[Place, ...]
     threads: dict[str, int]
     reports: dict[str, HostReport]
@@ -44,11 +51,7 @@ def transport_of(job: JobSpec) -> OpenStreams | None:
     """
     if all(is_here(host) and host.docker is None for host in job.cluster.workers):
         return None
-    from flodl.engine.trust import Trust, checked
-
-    key = "launch.transport"
-    tree = checked({key: Component(target=job.launch.transport)}, Trust(job.trusted_targets, Path.cwd()))
-    found: OpenStreams = tree[key]["_target_"]
+    found: OpenStreams = _named(job, "transport")
     return found
 
 
@@ -60,24 +63,24 @@ def muster(job: JobSpec, fleet: Fleet, say: Say) -> Mustered:
     here = frozenset(host.host for host in job.cluster.workers if is_here(host))
     _check_address(job, here)
     calls = host_calls(job, here)
+    _deploy(job, calls, say)
     met = fleet.meet(calls)
     looked = look(job, fleet, calls, met=met)
-    forbidding = errors_of(looked.findings) if job.launch.probe else ()
-    missing = {*looked.unready, *(finding.host for finding in forbidding)}
-    told = [finding for finding in looked.findings if finding.severity == "error" and finding.host in looked.unready]
-    errors = forbidding or tuple(told)
-    if errors:
-        _allow_without(job, missing, errors, say)
-    elif job.launch.probe:
-        _warn(looked.findings, say)
-    job = _without(job, missing)
+    if job.launch.probe:
+        looked = with_torch(job, fleet, calls, looked)
+    job = _ready_part(job, looked, say)
     uuids = {host: [gpu.uuid for gpu in gpus] for host, gpus in looked.gpus.items()}
     places = roster(job, looked.counts, uuids)
     least = job.cluster.controller.join.min_ranks
-    if missing and least is not None and len(places) < least:
-        raise NotReady(_listed(errors, f"controller.join.min_ranks={least}, and {len(places)} are left"))
-    facts = {host: met_.facts for host, met_ in met.items() if not isinstance(met_, HostUnready)}
-    return Mustered(places=places, threads=threads_by_host(places, facts), reports=looked.reports)
+    if least is not None and len(places) < least:
+        raise NotReady(f"{len(places)} ranks are ready, and controller.join.min_ranks is {least}")
+    facts = {host: answer.facts for host, answer in met.items() if not isinstance(answer, HostUnready)}
+    return Mustered(
+        mode=_mode(job, places, looked),
+        places=places,
+        threads=threads_by_host(places, facts),
+        reports=looked.reports,
+    )
 
 
 def pass_gate(job: JobSpec, fleet: Fleet, mustered: Mustered, endpoints: Sequence[str]) -> None:
@@ -88,38 +91,68 @@ def pass_gate(job: JobSpec, fleet: Fleet, mustered: Mustered, endpoints: Sequenc
     reports = {host: report for host, report in mustered.reports.items() if host in labels}
     errors = errors_of(reachable(job, fleet, reports, endpoints))
     if errors:
-        raise NotReady(_listed(errors))
+        raise NotReady(_table(errors))
 
 
-def _allow_without(job: JobSpec, missing: set[str], errors: Sequence[Finding], say: Say) -> None:
-    """Go on without these hosts where the job allows it. Raises NotReady where it does not."""
-    least = job.cluster.controller.join.min_ranks
-    is_about_all = "" in missing or len(missing) == len(job.cluster.workers)
-    if least is None or is_about_all:
-        raise NotReady(_listed(errors))
-    say(_listed(errors))
-    say(f"starting without {', '.join(sorted(missing))}: controller.join.min_ranks={least} allows it")
+def _ready_part(job: JobSpec, looked: Looked, say: Say) -> JobSpec:
+    """The job with those of its hosts that are ready. Raises NotReady where it may not begin with fewer than all."""
+    if job.launch.probe:
+        errors = errors_of(looked.findings)
+        warnings = [finding for finding in looked.findings if finding.severity == "warning"]
+        if warnings:
+            say(findings_text(warnings))
+    else:
+        errors = tuple(unready(trouble) for trouble in looked.unready.values())
+    if not errors:
+        return job
+    missing = {*looked.unready, *(error.host for error in errors)}
+    left = [host for host in job.cluster.workers if host.host not in missing]
+    if job.cluster.controller.join.min_ranks is None or "" in missing or not left:
+        raise NotReady(_table(errors))
+    say(findings_text(errors))
+    say(f"starting without {', '.join(sorted(missing))}: controller.join.min_ranks allows it")
+    return job.replace(cluster=job.cluster.replace(workers=tuple(left)))
 
 
-def _without(job: JobSpec, missing: set[str]) -> JobSpec:
-    workers = tuple(host for host in job.cluster.workers if host.host not in missing)
-    return job.replace(cluster=job.cluster.replace(workers=workers))
+def _mode(job: JobSpec, places: Sequence[Place], looked: Looked) -> Mode:
+    """What the job asks for; for `auto` what fits the devices, and NCCL only where all hosts have the same one."""
+    if job.elche.mode != "auto":
+        return job.elche.mode
+    lending = {place.host for place in places if place.device != "cpu"}
+    agrees = nccl_agrees({host: report for host, report in looked.reports.items() if host in lending})
+    return resolve_mode(places) if agrees else "cpu_cadence"
 
 
-def _warn(findings: Sequence[Finding], say: Say) -> None:
-    for finding in findings:
-        if finding.severity == "warning":
-            say(f"warning: {_line(finding)}")
+def _deploy(job: JobSpec, calls: Sequence[HostCall], say: Say) -> None:
+    """Push code and data where the job wants that. Raises NotReady with the troubles of all hosts."""
+    if job.cluster.deploy.code == job.cluster.deploy.data == "none":
+        return
+    deploy: Deploy = _named(job, "deploy")
+    shown: dict[tuple[str, str], int] = {}
+
+    def tell(progress: PushProgress) -> None:
+        step = progress.percent // PROGRESS_PERCENT
+        if shown.setdefault((progress.host, progress.what), 0) < step:
+            shown[progress.host, progress.what] = step
+            sent = f"{progress.sent_bytes / 1e6:,.1f} MB, {progress.percent}%"
+            say(f"{progress.host}: {progress.what}: {sent} at {progress.rate}, {progress.left_seconds} s left")
+
+    troubles = deploy(job.cluster, calls, Path.cwd(), tell)
+    if troubles:
+        raise NotReady(_table([unready(trouble) for trouble in troubles]))
 
 
-def _listed(errors: Sequence[Finding], also: str = "") -> str:
-    head = f"{len(errors)} things forbid the start:" if len(errors) > 1 else "the hosts are not ready:"
-    return "\n".join([head, *(f"  {_line(error)}" for error in errors), *([f"  {also}"] if also else [])])
+def _named(job: JobSpec, key: str) -> Any:
+    """What `launch.<key>` names, if it may be called. Raises ConfigError where it may not."""
+    from flodl.engine.trust import Trust, checked
+
+    name = f"launch.{key}"
+    tree = checked({name: Component(target=getattr(job.launch, key))}, Trust(job.trusted_targets, Path.cwd()))
+    return tree[name]["_target_"]
 
 
-def _line(finding: Finding) -> str:
-    place = ": ".join(part for part in (finding.host, finding.key) if part)
-    return f"{place}: {finding.message}" + (f"; {finding.remedy}" if finding.remedy else "")
+def _table(errors: Sequence[Finding]) -> str:
+    return f"the hosts are not ready:\n{findings_text(errors)}"
 
 
 def _check_address(job: JobSpec, here: frozenset[str]) -> None:

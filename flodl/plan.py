@@ -92,7 +92,7 @@ def _interpreter(host: HostSpec) -> str:
         return host.python
     if host.arch is not None:
         return f"{host.path or Path.cwd()}/envs/{host.arch}/bin/python"
-    return sys.executable if is_here(host) else "python3"
+    return sys.executable
 
 
 def _ssh(host: HostSpec) -> list[str]:

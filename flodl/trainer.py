@@ -92,7 +92,7 @@ def _train(job: JobSpec, story: Story, listeners: tuple[drive.Listener, ...], co
 
     with the_fleet(transport_of(job)) as fleet:
         mustered = muster(job, fleet, say)
-        job = resolved(job, mustered.places)
+        job = resolved(job.replace(elche=job.elche.resolved(mustered.mode)), mustered.places)
         story.meet(job, mustered.places)
         return _train_on(job, mustered, fleet, story, listeners, console)
 

@@ -63,14 +63,16 @@ class OuterConfig(Value, frozen=True, kw_only=True):
 
 
 class LaunchConfig(Value, frozen=True, kw_only=True):
-    """How ranks are started. transport: import path of what starts an agent on a host that is not this machine, or in a
-    container; execute: of the port `Execute` there. probe: look at hosts and networks before anything is started."""
+    """How ranks are started. probe: look at hosts and networks before anything is. transport: import path of what
+    starts an agent on a host that is not this machine, or in a container; execute: of the port `Execute` for such
+    hosts; deploy: of the port `Deploy`."""
 
     dry_run: bool = False
     probe: bool = True
     detach: bool = False
     transport: ImportPath = "flodl_launch.transport.open_streams"
     execute: ImportPath = "flodl_launch.execute.execute"
+    deploy: ImportPath = "flodl_launch.deploy.deploy"
 
 
 class TrainerConfig(Value, frozen=True, kw_only=True):

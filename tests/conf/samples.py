@@ -97,6 +97,7 @@ SAMPLES: dict[str, Sample] = {
     "launch.dry_run": Sample("true", SWITCH),
     "launch.probe": Sample("false", SWITCH),
     "launch.transport": Sample("my.transport.open_streams", ("5", "open_streams", "a b.c", "null")),
+    "launch.deploy": Sample("mine.push", ("push", "null", "5", "'a b.c'")),
     "launch.detach": Sample("true", SWITCH),
     "launch.execute": Sample("mine.by_hand", ("here", "null", "5", "'a b.c'")),
     "model": Sample("{_target_: flodl.models.lenet.LeNet, a: [1, {b: 0.5}]}", COMPONENT),

@@ -82,15 +82,15 @@ REFUSALS = {
     ),
     "a target of no project": (["step._target_=nobody.has.This"], "say 'trusted_targets=[nobody.has.This]'"),
     "a nested target outside": (["++step.inner={_target_: subprocess.run}"], "step.inner._target_=subprocess.run"),
-    "another machine": (
+    "another machine that cannot reach this one": (
         ["cluster.workers.0.host=node-a"],
-        "cluster.workers[0].host=node-a: is another machine, and SSH comes with a later version",
+        "cluster.controller.host=127.0.0.1: is no address that node-a can reach; name this machine's address on the",
     ),
     "more slices than samples": (
         ["trainer.accumulate=9", "cluster.workers.0.overrides.batch_size=8"],
         "trainer.accumulate=9: a batch of cluster.workers[0].overrides.batch_size=8 samples has not so many slices",
     ),
-    "a device that is not there": (["cluster.workers.0.local_devices=[63]"], "local_devices=63"),
+    "a device that is not there": (["cluster.workers.0.local_devices=[63]", "launch.probe=false"], "local_devices=63"),
     "a rerun with another key": (
         ["task=rerun", "spec=a/spec.json", "trainer.seed=1"],
         "trainer.seed=1: is ignored by task=rerun: the job is the file's; leave it out, or compose a new job",
