@@ -24,7 +24,8 @@ NOISE_LIMIT_BYTES = 1 << 20
 CANNOT_START = (126, 127)  # what shells answer for a program that is not there, or is none
 MISSING = re.compile(r"No module named '?(\w+)")
 TOO_OLD = re.compile(r"nknown option:? -P")
-DOCKERS = re.compile(r"docker|service|container|OCI runtime", re.IGNORECASE)
+NO_DOCKER = re.compile(r"docker: (command )?not found")
+DOCKERS = re.compile(r"docker|service|container|configuration file", re.IGNORECASE)
 
 
 class AgentStreams(Protocol):
@@ -48,7 +49,7 @@ class _Begun:
     def __init__(self, streams: AgentStreams, ahead: bytes) -> None:
         self._streams = streams
         self.stdin = streams.stdin
-        self.stdout = io.BufferedReader(StreamReader(self._read, lambda: None, ahead))
+        self.stdout = io.BufferedReader(StreamReader(self._read, streams.stdout.close, ahead))
         self.stderr = streams.stderr
         self.wait = streams.wait
         self.kill = streams.kill
@@ -81,6 +82,8 @@ class _Listening:
             if not data:
                 self.errors = self._streams.stderr.read(NOISE_LIMIT_BYTES)
                 self._streams.wait(1.0)
+                self._streams.stdout.close()
+                self._streams.stderr.close()
                 return
 
 
@@ -111,7 +114,7 @@ def _await(call: HostCall, streams: AgentStreams, marker: str, sought: re.Patter
 
 
 def _word(marker: str) -> re.Pattern[bytes]:
-    return re.compile(begun_word(marker).encode("ascii") + rb" (\d+) (\d*)\n")
+    return re.compile(begun_word(marker).encode("ascii") + rb" (\d+) ?(\d*)\n")
 
 
 def _parted(heard: bytes, marker: str) -> tuple[bytes, tuple[int, int], bytes]:
@@ -145,7 +148,9 @@ def _shell(call: HostCall, code: int | None, lines: tuple[str, ...]) -> HostUnre
 
 def _program(call: HostCall, code: int | None, lines: tuple[str, ...]) -> HostUnready:
     python, told = _python(call), "\n".join(lines)
-    if call.spec.docker is not None and DOCKERS.search(told):
+    missing = MISSING.search(told)
+    is_dockers = NO_DOCKER.search(told) or (DOCKERS.search(told) and code not in CANNOT_START and not missing)
+    if call.spec.docker is not None and is_dockers:
         return HostUnready(call.label, "ended", f"docker compose exec {call.spec.docker} failed",
                            "is the service up, and the compose file in `path` of that host?", lines)  # fmt: skip
     if code in CANNOT_START:
@@ -154,7 +159,6 @@ def _program(call: HostCall, code: int | None, lines: tuple[str, ...]) -> HostUn
     if TOO_OLD.search(told):
         return HostUnready(call.label, "no_python", f"{python} is older than Python 3.11",
                            "set python: to a newer one, or make one with task=setup", lines)  # fmt: skip
-    missing = MISSING.search(told)
     if missing:
         what = "no flodl" if missing[1] == "flodl" else f"no {missing[1]}, which flodl needs"
         return HostUnready(call.label, "no_flodl", f"{python} has {what}",

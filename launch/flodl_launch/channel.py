@@ -41,7 +41,7 @@ SignalTransport._channel_handler_table = {  # type: ignore[attr-defined]
 
 
 class StreamReader(io.RawIOBase):
-    """One output of a channel. ahead: what is read first. at_end is called once, by the reader that met the end."""
+    """One output of a channel. ahead: what is read first. at_end is called once: at its end, or when it is closed."""
 
     def __init__(self, receive: Callable[[int], bytes], at_end: Callable[[], None], ahead: bytes = b"") -> None:
         self._receive = receive
@@ -56,9 +56,18 @@ class StreamReader(io.RawIOBase):
         data = self._ahead[: len(buffer)] or self._receive(len(buffer))
         self._ahead = self._ahead[len(data) :]
         buffer[: len(data)] = data
-        if not data and self._ended.acquire(blocking=False):
-            self._at_end()
+        if not data:
+            self._end()
         return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._end()
+
+    def _end(self) -> None:
+        if self._ended.acquire(blocking=False):
+            self._at_end()
 
 
 class StreamWriter(io.RawIOBase):

@@ -5,7 +5,9 @@ When the docker command is killed, the daemon closes the program's standard inpu
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,8 +48,13 @@ class ProcessStreams:
             return None
 
     def kill(self) -> None:
-        """End it now."""
-        self._process.kill()
+        """End it now, with its process group."""
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        with contextlib.suppress(OSError):
+            self.stdin.close()
 
 
 def open_process(call: HostCall, argv: Sequence[str]) -> ProcessStreams:

@@ -52,9 +52,11 @@ def execute(
     except BaseException:  # a signal to us ends the command too
         streams.kill()
         raise
+    if code is None:
+        streams.kill()
     for thread in threads[1:]:
         thread.join(LAST_LINES_SECONDS)
-    streams.kill()
+    streams.kill()  # what it has left behind keeps its line no longer
     if code is None:
         raise HostUnready(call.label, "timeout", f"{argv[0]} did not end within {timeout_seconds:g} s, and was ended")
     if code == LINE_LOST and isinstance(streams, SshStreams) and streams.is_line_lost:
@@ -86,7 +88,7 @@ def _write(stream: IO[bytes], given: bytes) -> None:
 
 
 def _read(stream: IO[bytes], on_line: Callable[[str], None], lock: threading.Lock) -> None:
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError), stream:
         while line := stream.readline(LINE_LIMIT_BYTES):
             with lock:
                 on_line(line.rstrip(b"\r\n").decode("utf-8", errors="replace"))

@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from flodl.errors import HostUnready
 from flodl.ports import HostCall, PushProgress
 from flodl_launch.gate import DroppedError, gate_of, persist
@@ -21,6 +23,7 @@ PROGRESS = re.compile(rb"\s*([\d,.]+)\s+(\d+)%\s+(\S+)\s+(\d+):(\d\d):(\d\d)")
 DROPPED = re.compile(r"Connection (closed|reset) by|kex_exchange_identification")
 SSH_FAILED, NOT_FOUND = 255, 127
 KEPT_LINES = 5
+ALL = 100
 
 Listener = Callable[[PushProgress], None]
 
@@ -66,30 +69,35 @@ def _run(call: HostCall, what: str, words: Sequence[str], given: bytes, on_progr
         except OSError as error:
             raise HostUnready(call.label, "ended", f"rsync does not start here: {error.strerror}",
                               "install rsync on this machine") from None  # fmt: skip
-    try:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        _hear(call, what, process, on_progress)
-        errors = process.stderr.read().decode(errors="replace")
-        code = process.wait()
-    finally:
-        process.kill()  # no news where it has ended
-        process.wait()
+    with process:
+        try:
+            _hear(call, what, process, on_progress)
+            assert process.stderr is not None
+            errors = process.stderr.read().decode(errors="replace")
+            code = process.wait()
+        finally:
+            process.kill()  # no news where it has ended
     if code:
         raise _failed(call, what, code, errors)
 
 
 def _hear(call: HostCall, what: str, process: subprocess.Popen[bytes], on_progress: Listener) -> None:
-    """rsync rewrites one line: each of its states ends with a carriage return."""
+    """rsync rewrites one line: each of its states ends with a carriage return. Its percents may end below 100."""
     assert process.stdout is not None
     rest = b""
+    told = PushProgress(host=call.label, what=what, sent_bytes=0, percent=0, rate="", left_seconds=0)
     while data := process.stdout.read1(65536):  # type: ignore[attr-defined]
         *states, rest = re.split(rb"[\r\n]", rest + data)
         for state in filter(None, map(PROGRESS.match, states)):
             sent, percent, rate, hours, minutes, seconds = (group.decode() for group in state.groups())
             left = int(hours) * 3600 + int(minutes) * 60 + int(seconds)
-            on_progress(PushProgress(host=call.label, what=what, sent_bytes=int(re.sub(r"\D", "", sent)),
-                                     percent=int(percent), rate=rate, left_seconds=left))  # fmt: skip
+            sent_bytes = int(re.sub(r"\D", "", sent))
+            told = msgspec.structs.replace(
+                told, sent_bytes=sent_bytes, percent=int(percent), rate=rate, left_seconds=left
+            )
+            on_progress(told)
+    if process.wait() == 0 and told.percent < ALL:
+        on_progress(msgspec.structs.replace(told, percent=ALL, left_seconds=0))
 
 
 def _failed(call: HostCall, what: str, code: int, errors: str) -> Exception:
