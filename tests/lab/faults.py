@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable
 
+from tests.lab.first_process import DISK, DISK_SIZE
 from tests.lab.host import DEFAULT_MAX_STARTUPS, PYTHON, Host
 from tests.lab.network import INTERFACE, Network, tbf
 from tests.lab.shell import LabError
@@ -161,9 +163,9 @@ class Faults:
     def fill_disk(self, name: str, left_bytes: int = 0) -> None:
         """The disk at /srv holds what it holds, and has room for so many bytes more."""
         host = self[name]
-        used = int(host.exec(["df", "--block-size=1", "--output=used", "/srv"]).stdout.split()[-1])
-        host.exec(["mount", "-o", f"remount,size={used + left_bytes}", "/srv"])
-        self._afterwards(host, lambda: host.exec(["mount", "-o", "remount,size=1g", "/srv"]))
+        used = int(host.exec(["df", "--block-size=1", "--output=used", DISK]).stdout.split()[-1])
+        host.exec(["mount", "-o", f"remount,size={used + left_bytes}", DISK])
+        self._afterwards(host, lambda: host.exec(["mount", "-o", f"remount,size={DISK_SIZE}", DISK]))
 
     def kill(self, name: str) -> None:
         """A power cut: every process is gone, and no connection is told. `heal` or `power_on` brings it back, empty."""
@@ -177,6 +179,4 @@ class Faults:
 
 
 def _library() -> str:
-    import sys
-
     return f"python{sys.version_info.major}.{sys.version_info.minor}"

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 DISK = "/srv"  # projects, data and interpreters of a host lie here
-DISK_SIZE = "1g"
+DISK_SIZE = "8g"  # a limit; memory is taken as it is used
 SYSTEM_FILES = ("hosts", "hostname", "passwd", "shadow")  # in the host's folder; they cover those of /etc
 
 

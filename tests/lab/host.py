@@ -113,7 +113,7 @@ class Host:
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
         real = Path(sys.executable).resolve()
         self.write(f"{place}/pyvenv.cfg", f"home = {real.parent}\nversion = {sys.version.split()[0]}\n")
-        shared = [*site.getsitepackages(), str(REPOSITORY), str(REPOSITORY / "launch")]
+        shared = [str(REPOSITORY), str(REPOSITORY / "launch"), *site.getsitepackages()]
         lines = [f"import site; site.addsitedir({folder!r})" for folder in shared]
         self.write(f"{place}/lib/{version}/site-packages/lab.pth", "\n".join(lines) + "\n")
         self.path(f"{place}/bin").mkdir()
