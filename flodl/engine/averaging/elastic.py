@@ -24,7 +24,7 @@ from torch.optim import Optimizer
 from flodl.engine.averaging.contribution import Contribution
 from flodl.engine.averaging.flat import Flat
 from flodl.engine.averaging.parameters import ParameterRule, squared
-from flodl.engine.averaging.rule import Outcome, RoundOrder, forget_nonfinite
+from flodl.engine.averaging.rule import Outcome, RoundOrder, Standing, forget_nonfinite
 from flodl.ports import Averager
 
 __all__ = ["ElasticRule"]
@@ -58,6 +58,10 @@ class ElasticRule(ParameterRule):
         super().start()
         if self.center is not None:
             self.center.copy_(self.consensus)
+
+    def standing(self) -> Standing:
+        """The consensus, and the center where one is stored."""
+        return Standing(self.consensus, {} if self.center is None else {"center": self.center})
 
     def regroup(self, members: int, place: int) -> None:
         """New buffers: an abandoned round may still write to the old ones."""

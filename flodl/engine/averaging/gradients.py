@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from flodl.engine.averaging.contribution import Contribution
 from flodl.engine.averaging.flat import Flat, add, first_nonfinite
 from flodl.engine.averaging.layout import model_layout
-from flodl.engine.averaging.rule import Outcome, RoundOrder, clip, summed
+from flodl.engine.averaging.rule import Outcome, RoundOrder, Standing, clip, summed
 from flodl.engine.averaging.transfer import Transfer
 from flodl.ports import Averager
 
@@ -130,6 +130,10 @@ class GradientRule:
         """The step that this rank missed: from the same weights with the same gradient it is the same."""
         self.contribution.load(result)
         return Outcome(order, True, 0.0, "", 0.0, 0.0, 0.0)
+
+    def standing(self) -> Standing:
+        """Between rounds the model is the consensus."""
+        return Standing()
 
     def discard(self) -> None:
         """Forget the round's gradients."""

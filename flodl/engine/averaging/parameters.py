@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from flodl.engine.averaging.contribution import Contribution
 from flodl.engine.averaging.flat import Flat, first_nonfinite
 from flodl.engine.averaging.layout import model_layout
-from flodl.engine.averaging.rule import Outcome, RoundOrder, clip, forget_nonfinite, summed
+from flodl.engine.averaging.rule import Outcome, RoundOrder, Standing, clip, forget_nonfinite, summed
 from flodl.engine.averaging.transfer import Transfer
 from flodl.ports import Averager
 
@@ -117,6 +117,10 @@ class ParameterRule:
         self.transfer.wait()
         nonfinite = first_nonfinite(self.local) if order.mass > 0 else ""
         return Outcome(order, True, 0.0, nonfinite, 0.0, 0.0, 0.0)
+
+    def standing(self) -> Standing:
+        """The consensus; the replica may have gone on."""
+        return Standing(consensus=self.consensus)
 
     def discard(self) -> None:
         """Nothing is held back between rounds but the weights themselves."""

@@ -8,9 +8,9 @@ that is abandoned leaves nothing behind and can be repeated by the survivors fro
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -21,7 +21,7 @@ from flodl.engine.averaging.contribution import Contribution, Sums
 from flodl.engine.averaging.flat import Flat
 from flodl.ports import Averager
 
-__all__ = ["Outcome", "RoundOrder", "Rule", "clip", "forget_nonfinite", "summed"]
+__all__ = ["Outcome", "RoundOrder", "Rule", "Standing", "clip", "forget_nonfinite", "summed"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,17 @@ class Outcome:
     ended: float
 
 
+@dataclass(frozen=True)
+class Standing:
+    """What every rank holds alike since the last accepted round; changed in `adopt` alone.
+
+    consensus: None where the model itself is it. outer: by name, what else there is, as parameters (an elastic center).
+    """
+
+    consensus: Flat | None = None
+    outer: Mapping[str, Flat] = field(default_factory=dict)
+
+
 class Rule(Protocol):
     """One way to combine replicas."""
 
@@ -90,6 +101,10 @@ class Rule(Protocol):
 
     def repaired(self, result: Sequence[torch.Tensor], order: RoundOrder) -> Outcome:
         """Another rank's `result` of a round that this one took part in but does not hold, ready to be adopted."""
+        ...
+
+    def standing(self) -> Standing:
+        """The replicated state itself, not a copy. On the training thread."""
         ...
 
     def discard(self) -> None:
