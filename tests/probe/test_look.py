@@ -11,10 +11,10 @@ import pytest
 from flodl.engine.fleet import AgentFleet
 from flodl.errors import HostUnready
 from flodl.ports import Greeting, HostCall
-from flodl.probe.look import look
+from flodl.probe.look import Looked, look, with_torch
 from flodl.probe.report import HostReport
 from flodl.spec.job import JobSpec
-from tests.probe.jobs import job_of
+from tests.probe.jobs import gpu, healthy, job_of
 
 
 def calls_of(job: JobSpec, path: Path, **by_host: str) -> list[HostCall]:
@@ -136,3 +136,44 @@ def test_the_clock_is_compared_with_half_the_round_trip(monkeypatch: pytest.Monk
     assert told.clock_offset_seconds == pytest.approx(-100.0, abs=0.5)
     assert told.noise == ("hello", "x")
     assert {"clock", "login"} <= {finding.key for finding in seen.findings}
+
+
+class Loading(Answers):
+    """Its warm process has loaded torch when it is met for the third time."""
+
+    def __init__(self, *lines: str, torch: dict[str, str]) -> None:
+        super().__init__(*lines)
+        self.torch, self.meetings = torch, 0
+
+    def meet(self, calls: Any) -> dict[str, Greeting | HostUnready]:
+        self.meetings += 1
+        known = self.torch if self.meetings > 2 else {}
+        return {call.label: Greeting(host=call.label, facts={}, torch=known) for call in calls}
+
+
+def unsupported(seen: Looked) -> list[str]:
+    return [finding.message for finding in seen.findings if "not supported" in finding.message]
+
+
+def test_what_torch_says_of_itself_replaces_what_was_read_about_it() -> None:
+    card = gpu(capability=(6, 1))
+    report = msgspec.json.encode(healthy("", torch="2.13.0+cu130", cuda="13.0", gpus=(card,))).decode()
+    facts = {"torch": "2.13.0+cu126", "cuda": "12.6", "archs": "sm_50 sm_60"}
+    job = job_of({"host": "a", "local_devices": "all"})
+    calls = [HostCall(spec=job.cluster.workers[0])]
+    fleet = Loading(report, torch=facts)
+    first = look(job, fleet, calls)
+    assert "torch 2.13.0+cu130" in unsupported(first)[0]
+    then = with_torch(job, fleet, calls, first)
+    assert fleet.meetings == 3
+    assert unsupported(then) == []
+    assert (then.reports["a"].torch, then.reports["a"].archs) == ("2.13.0+cu126", ("sm_50", "sm_60"))
+
+
+def test_nobody_waits_for_torch_where_no_gpu_trains() -> None:
+    job = job_of({"host": "a", "local_devices": "cpu:2"})
+    calls = [HostCall(spec=job.cluster.workers[0])]
+    fleet = Loading(msgspec.json.encode(healthy("", gpus=(gpu(),))).decode(), torch={})
+    first = look(job, fleet, calls)
+    with_torch(job, fleet, calls, first)
+    assert fleet.meetings == 1
