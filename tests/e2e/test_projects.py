@@ -21,6 +21,9 @@ OTHER = "127.0.0.2"
 ODD = "a b'\"$(touch canary)\n-ü`touch canary`"
 NAME = "$(touch canary) -rf 'ü\" ; touch canary"
 
+OWN = ("elche=cpu_cadence", "model=own", "dataset=own", "trainer.num_epochs=2", "trainer.batch_size=8", "eval=off",
+       "hydra.run.dir=run")  # fmt: skip
+
 NET = '''"""A model that no host has but through its project folder."""
 import os
 import sys
@@ -50,13 +53,24 @@ def points(path):
 def project(folder: Path, data: Path, *, width: int = 8, seed: int = 0) -> None:
     """One host's copy of the project and of its data."""
     for place in (folder, data / "points"):
-        place.mkdir(parents=True)
+        place.mkdir(parents=True, exist_ok=True)
     (folder / "net_of_mine.py").write_text(NET)
     (folder / "widths.py").write_text(f"WIDTH = {width}\n")
     (folder / "points_of_mine.py").write_text(POINTS)
     stream = np.random.RandomState(seed)
     x = stream.normal(0.0, 1.0, (320, 4)).astype(np.float32)
     np.savez(data / "points" / "train.npz", x=x, y=(x[:, 0] > 0).astype(np.int64))
+
+
+def own_choices(folder: Path) -> None:
+    """model=own and dataset=own of a working folder."""
+    for group, text in (
+        ("model", "_target_: net_of_mine.Net\n"),
+        ("dataset", '_target_: points_of_mine.points\npath: "@data/points/train.npz"\n'),
+    ):
+        file = folder / "conf" / group / "own.yaml"
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
 
 
 def rig(tmp_path: Path, **other: int) -> tuple[str, ...]:
@@ -72,14 +86,8 @@ def rig(tmp_path: Path, **other: int) -> tuple[str, ...]:
     file = tmp_path / "conf" / "cluster" / "two.yaml"
     file.parent.mkdir(parents=True)
     file.write_text(yaml.safe_dump({"defaults": ["local", "_self_"], "workers": workers, "env_pass": ["PASSED_ON"]}))
-    (tmp_path / "conf" / "model").mkdir()
-    (tmp_path / "conf" / "model" / "own.yaml").write_text("_target_: net_of_mine.Net\n")
-    (tmp_path / "conf" / "dataset").mkdir()
-    (tmp_path / "conf" / "dataset" / "own.yaml").write_text(
-        '_target_: points_of_mine.points\npath: "@data/points/train.npz"\n'
-    )
-    return ("cluster=two", "elche=cpu_cadence", "model=own", "dataset=own", "trainer.num_epochs=2",
-            "trainer.batch_size=8", "eval=off", "hydra.run.dir=run")  # fmt: skip
+    own_choices(tmp_path)
+    return ("cluster=two", *OWN)
 
 
 @pytest.fixture(autouse=True)
