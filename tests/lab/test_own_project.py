@@ -12,13 +12,13 @@ import pytest
 from tests.e2e.test_projects import NAME, ODD, OWN, own_choices, project
 from tests.lab.lab import Lab
 from tests.lab.running import flodl
-from tests.lab.test_logins import NOT_READY
 
 PLACES = {  # host -> project, data
     "node-a": ("/srv/project", "/srv/data"),
     "node-b": ("/srv/größe $(touch /srv/canary) 'p\" ; touch /srv/canary", "/srv/sets `touch /srv/canary`"),
     "node-c": ("/root/-rf {a,b}*", "/var/tmp/データ"),
 }
+NOT_READY = 3
 PASSED = ODD + " passed on"
 
 
