@@ -54,31 +54,26 @@ def send(
 
 
 def _run(call: HostCall, what: str, words: Sequence[str], given: bytes, on_progress: Listener) -> None:
-    with tempfile.TemporaryFile() as names:
+    with tempfile.TemporaryFile() as names, tempfile.TemporaryFile() as errors:  # no pipe that fills while we wait
         names.write(given)
         names.seek(0)
+        env = {**os.environ, "LC_ALL": "C"}
         try:
             process = subprocess.Popen(
-                words,
-                stdin=names,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={**os.environ, "LC_ALL": "C"},
-                start_new_session=True,
+                words, stdin=names, stdout=subprocess.PIPE, stderr=errors, env=env, start_new_session=True
             )
         except OSError as error:
             raise HostUnready(call.label, "ended", f"rsync does not start here: {error.strerror}",
                               "install rsync on this machine") from None  # fmt: skip
-    with process:
-        try:
-            _hear(call, what, process, on_progress)
-            assert process.stderr is not None
-            errors = process.stderr.read().decode(errors="replace")
-            code = process.wait()
-        finally:
-            process.kill()  # no news where it has ended
-    if code:
-        raise _failed(call, what, code, errors)
+        with process:
+            try:
+                _hear(call, what, process, on_progress)
+                code = process.wait()
+            finally:
+                process.kill()  # no news where it has ended
+        errors.seek(0)
+        if code:
+            raise _failed(call, what, code, errors.read().decode(errors="replace"))
 
 
 def _hear(call: HostCall, what: str, process: subprocess.Popen[bytes], on_progress: Listener) -> None:

@@ -36,13 +36,19 @@ def test_the_wheel_holds_every_module_every_choice_and_the_console_script(wheel:
         held = set(archive.namelist())
         entry_points = archive.read(next(n for n in held if n.endswith("entry_points.txt"))).decode()
     tracked = subprocess.run(
-        ["git", "ls-files", "flodl", "conf"], cwd=ROOT, capture_output=True, text=True, timeout=30, check=False
+        ["git", "ls-files", "flodl", "conf", "launch"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     ).stdout.split()
-    expected = {f"flodl/{name}" if name.startswith("conf/") else name for name in tracked}
-    assert {name for name in expected - held if (ROOT / name.removeprefix("flodl/")).exists()} == set()
+    there = [name for name in tracked if (ROOT / name).exists()]
+    expected = {f"flodl/{name}" if name.startswith("conf/") else name.removeprefix("launch/") for name in there}
+    assert expected - held == set()
     assert "flodl/conf/config.yaml" in held
     assert "flodl = flodl.__main__:main" in entry_points
-    assert not any(name.startswith(("tests/", "conf/", "outputs/")) for name in held)
+    assert not any(name.startswith(("tests/", "conf/", "outputs/", "launch/")) for name in held)
 
 
 def test_it_composes_from_the_wheel_in_another_folder(wheel: Path, tmp_path: Path) -> None:
@@ -61,6 +67,23 @@ def test_it_composes_from_the_wheel_in_another_folder(wheel: Path, tmp_path: Pat
     assert done.returncode == 0, done.stderr
     assert "local_devices: cpu:2" in done.stdout
     assert list(elsewhere.iterdir()) == []
+
+
+def test_ssh_and_the_launcher_are_found_from_the_wheel_and_from_the_checkout(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    code = "import flodl_launch.transport as a, hydra_plugins.flodl_ssh as b; print(a.__file__); print(b.__file__)"
+    for place, env in ((tmp_path / "site", {"PYTHONPATH": str(tmp_path / "site")}), (ROOT / "launch", {})):
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", code],
+            cwd=tmp_path,
+            env={**os.environ, **env},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        assert [Path(line).is_relative_to(place) for line in done.stdout.split()] == [True, True]
 
 
 def test_every_direct_dependency_is_pinned_within_what_is_asked_for() -> None:

@@ -1,4 +1,4 @@
-"""Agents in containers. A stand-in for the docker command is on the PATH: it checks its words and becomes the program."""
+"""Agents in containers. A stand-in for docker is on the PATH: it checks its words and becomes the program."""
 
 from __future__ import annotations
 
