@@ -50,8 +50,8 @@ JOB = [
 class FirstStep(Classification):
     """The classification step; the first call says when it came."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, label_smoothing: float = 0.0) -> None:
+        super().__init__(label_smoothing=label_smoothing)
         self.is_said = False
 
     def __call__(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -92,7 +92,7 @@ def _sweeps(_: Lab, desk: Path, turns: int) -> None:
     for turn in range(turns):
         folder = desk / f"sweep{turn}"
         began = time.monotonic()
-        _run([*_command(), "-m", f"hydra.sweep.dir={folder}", "trainer.seed=0,1"], desk)
+        _run([*_command("-m"), f"hydra.sweep.dir={folder}", "trainer.seed=0,1"], desk)
         first, second = (_first_steps(folder / arm) for arm in ("0", "1"))
         ended = (folder / "0" / "result.json").stat().st_mtime - time.time() + time.monotonic()
         quotients.append((second - ended) / (first - began))
@@ -151,8 +151,8 @@ def _cluster(lab: Lab) -> dict[str, Any]:
     return cluster
 
 
-def _command() -> list[str]:
-    return [sys.executable, "-m", "flodl", "cluster=lab", *JOB]
+def _command(*first: str) -> list[str]:
+    return [sys.executable, "-m", "flodl", *first, "cluster=lab", *JOB]
 
 
 def _run(command: list[str], desk: Path) -> None:
