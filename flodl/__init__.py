@@ -5,9 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, SupportsFloat
 
 if TYPE_CHECKING:
-    from flodl.decide.totals import Reduction
+    from collections.abc import Sequence
+    from pathlib import Path
 
-__all__ = ["record_scalar"]
+    from flodl.decide.totals import Reduction
+    from flodl.engine.load import Module
+
+__all__ = ["load_model", "record_scalar"]
+
+
+def load_model(run: str | Path, *, trusted_targets: Sequence[str] = ()) -> Module:
+    """The model of a run with the weights that it saved last, on the CPU, in evaluation mode.
+
+    run: a run folder, or ``"last"``: the newest under ./outputs. The model's class is found as in a config: in the
+    usual packages, in the working folder, and in trusted_targets. Raises ConfigError where something does not fit.
+    """
+    from flodl.engine.load import load_model
+
+    return load_model(run, trusted_targets=trusted_targets)
 
 
 def record_scalar(name: str, value: SupportsFloat, reduction: Reduction = "mean") -> None:

@@ -28,6 +28,7 @@ from flodl.engine.compiling import compile_model
 from flodl.engine.data import Loading
 from flodl.engine.optim import made_optimizer
 from flodl.engine.precision import Precision, precision_of
+from flodl.engine.pretrained import load_weights
 from flodl.engine.reading import num_samples, signature
 from flodl.engine.residency import is_resident, settled
 from flodl.engine.schedule import TorchSchedule
@@ -36,10 +37,11 @@ from flodl.engine.trust import Trust, checked
 from flodl.errors import ConfigError, FlodlError, NotReady, Problem
 from flodl.spec.component import Component
 from flodl.spec.job import JobSpec, TrainerConfig
+from flodl.spec.model import ModelStart, read_model
 from flodl.spec.optim import OptimGroups, read_groups
 from flodl.spec.suggest import did_you_mean
 
-__all__ = ["Built", "build"]
+__all__ = ["Built", "build", "made_model"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +75,12 @@ def build(job: JobSpec, place: Surroundings) -> Built:
     any other failure of what the config names).
     """
     optim, groups, problems = read_groups(job.optim)
-    if problems:
-        raise ConfigError(problems)
+    bare_model, start, more = read_model(job.model)
+    if problems or more:
+        raise ConfigError([*problems, *more])
     components = {
         "dataset": _with_function(place.placed(job.dataset)),
-        "model": job.model,
+        "model": bare_model,
         "step": job.step,
         "optim": optim,
         "scheduler": job.scheduler,
@@ -89,7 +92,8 @@ def build(job: JobSpec, place: Surroundings) -> Built:
     data_signature = signature(train, name)
     train, held_out = (settled(part, job.loader, place.device, name) for part in (train, held_out))
     _seed(job.trainer.seed)  # again: how much randomness the data took must not change the model
-    model = _model(job.model, trees["model"]).to(place.device)
+    model = _model(bare_model, trees["model"]).to(place.device)
+    _begin_from(start, model, place)
     return Built(
         model=model,
         optimizer=_optimizer(trees["optim"], model, groups, place.num_ranks),
@@ -105,7 +109,29 @@ def build(job: JobSpec, place: Surroundings) -> Built:
     )
 
 
+def made_model(component: Component, trust: Trust) -> nn.Module:
+    """The model alone, on the CPU, with the weights of its constructor. Raises ConfigError."""
+    bare, _, problems = read_model(component)
+    if problems:
+        raise ConfigError(problems)
+    return _model(bare, checked({"model": bare}, trust)["model"])
+
+
 # ------------------------------------------------------------------------------------------------------- parts
+
+
+def _begin_from(start: ModelStart, model: nn.Module, place: Surroundings) -> None:
+    """Weights of another training, where the config names some: they lie on every host."""
+    if start.init_from is None:
+        return
+    path = place.file(start.init_from)
+    try:
+        load_weights(model, path, "model.init_from")
+    except FileNotFoundError as error:
+        remedy = "put it there, in the project folder or under @data; deploy.code=rsync brings it along"
+        raise NotReady(
+            f"model.init_from={start.init_from}: no such file{place.on_host}: looked for {path}; {remedy}"
+        ) from error
 
 
 def _model(component: Component, tree: Mapping[str, Any]) -> nn.Module:

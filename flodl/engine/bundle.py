@@ -26,13 +26,13 @@ from flodl.engine.averaging.rule import Rule
 from flodl.engine.plain import from_plain, to_plain
 from flodl.engine.snapshot import Copier, Snapshot
 from flodl.engine.tensorfile import tensors_of
+from flodl.engine.weights import bare_name
 from flodl.errors import ConfigError, FlodlError, Problem
 from flodl.record.bundle_names import Kind
 
 __all__ = ["TrainingState"]
 
 PARAMETER, BUFFER, OPTIMIZER = "model.param/", "model.buffer/", "optim/"
-WRAPPED = "_orig_mod."  # torch.compile(model) puts it into names
 SAID_ANEW = {"params", "param_names", "lr", "initial_lr", "foreach", "fused", "capturable", "differentiable"}
 ON_HOST = {"step", "mu_product"}  # scalars that torch's optimizers keep on the CPU, unless fused or capturable
 
@@ -43,7 +43,7 @@ class TrainingState:
     def __init__(self, model: nn.Module, optimizer: Optimizer, rule: Rule) -> None:
         self._model, self._optimizer, self._rule = model, optimizer, rule
         self._own = {name for name, _ in unshared([*model.named_parameters(), *model.named_buffers()])}
-        self._names = {parameter: _bare(name) for name, parameter in model.named_parameters()}
+        self._names = {parameter: bare_name(name) for name, parameter in model.named_parameters()}
         self._copier = Copier(next(model.parameters()).device)
 
     # ---------------------------------------------------------------------------------------------------- capture
@@ -76,7 +76,7 @@ class TrainingState:
         ):
             for name, tensor in named:
                 if name in self._own:
-                    yield prefix + _bare(name), f"{kind} {_bare(name)}", tensor
+                    yield prefix + bare_name(name), f"{kind} {bare_name(name)}", tensor
 
     def _optimizer_plain(self, put: Callable[[str, Tensor], None]) -> dict[str, Any]:
         """The optimizer as JSON, its tensors told to `put`."""
@@ -210,10 +210,6 @@ class TrainingState:
         return (*left, *fresh)
 
 
-def _bare(name: str) -> str:
-    return name.replace(WRAPPED, "")
-
-
 def _last(name: str) -> str:
     return name.partition("/")[2]
 
@@ -225,12 +221,12 @@ def _kind(optimizer: Optimizer) -> str:
 def _by_name(flat: Flat) -> dict[str, Tensor]:
     """Every tensor of the vectors, by its name in the model."""
     buffers = zip(flat.layout.buffer_slots, flat.buffer_views, strict=True)
-    return _parameters(flat) | {_bare(slot.name): view for slot, view in buffers}
+    return _parameters(flat) | {bare_name(slot.name): view for slot, view in buffers}
 
 
 def _parameters(flat: Flat) -> dict[str, Tensor]:
     pairs = zip(flat.layout.parameter_slots, flat.parameter_views, strict=True)
-    return {_bare(slot.name): view for slot, view in pairs}
+    return {bare_name(slot.name): view for slot, view in pairs}
 
 
 def _put(key: str, value: Any, parameter: nn.Parameter, is_on_device: bool) -> Any:

@@ -45,6 +45,10 @@ class Surroundings:
         """The component with ``@data`` in its arguments replaced by the folder."""
         return component.replace(args=mapped(component.args, "", lambda _, text: self._at(text)))
 
+    def file(self, text: str) -> Path:
+        """The file that a config names: under ``@data``, or in the project folder where its path is relative."""
+        return (Path(self.path or ".") / self._at(text)).absolute()
+
     def missing(self, component: Component, key: str, error: FileNotFoundError) -> str:
         """A missing file in words: which path was looked for, which key names it, where that path comes from."""
         looked_for = str(error.filename or error)

@@ -20,7 +20,12 @@ from torch import Tensor
 
 from flodl.errors import FlodlError
 
-__all__ = ["from_bytes", "to_bytes"]
+__all__ = ["bare_name", "from_bytes", "to_bytes"]
+
+
+def bare_name(name: str) -> str:
+    """A tensor's name as the user's own model has it: torch.compile(model) puts a prefix into all of them."""
+    return name.replace("_orig_mod.", "")
 
 
 def to_bytes(state_dict: Mapping[str, Any]) -> bytes:
@@ -28,7 +33,8 @@ def to_bytes(state_dict: Mapping[str, Any]) -> bytes:
     tensors: dict[str, Tensor] = {}
     first_name: dict[tuple[Any, ...], str] = {}
     tied: dict[str, str] = {}
-    for name, value in state_dict.items():
+    for given, value in state_dict.items():
+        name = bare_name(given)
         if not isinstance(value, Tensor) or value.layout != torch.strided:
             kind = f"{value.layout} tensor" if isinstance(value, Tensor) else type(value).__name__
             raise FlodlError(f"weights: {name} is a {kind}; only dense tensors can be stored without pickle")

@@ -11,6 +11,7 @@ from flodl.errors import Problem
 from flodl.spec.elche import ElCheConfig
 from flodl.spec.job import JobSpec
 from flodl.spec.loader import LoaderConfig
+from flodl.spec.model import read_model
 from flodl.spec.optim import read_groups
 from flodl.spec.reader import shown
 from flodl.spec.stop import TRAIN, EarlyConfig, StopConfig, TargetConfig
@@ -24,6 +25,7 @@ def contradictions(job: JobSpec) -> Iterator[Problem]:
     yield from _too_many_slices(job)
     yield from _blind_rules(job)
     yield from read_groups(job.optim)[2]
+    yield from read_model(job.model)[2]
 
 
 def ineffective(job: JobSpec) -> tuple[Problem, ...]:
