@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from multiprocessing import active_children
+
 import pytest
 from hydra.test_utils.launcher_common_tests import BatchedSweeperTestSuite, IntegrationTestSuite, LauncherTestSuite
 
 CHDIR = "hydra.job.chdir=true"  # the suite expects it, and Hydra 1.3 warns where it is not said
 PARALLEL = "hydra.launcher.max_parallel=2"
 BATCHES = "hydra.sweeper.max_batch_size=2"
+
+# The watchdog of a test is a thread, beside which newer Pythons warn of a fork.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left() -> Iterator[None]:
+    """Arms' processes end with the sweep, not only with the interpreter."""
+    yield
+    gc.collect()
+    assert active_children() == []
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import wait
@@ -19,13 +19,12 @@ from flodl.errors import ConfigError, Interrupted, Problem
 from flodl.record.text import clean
 from hydra_plugins.flodl_ssh._board import Board
 from hydra_plugins.flodl_ssh._leases import Leases
-from hydra_plugins.flodl_ssh._slot import Slot
+from hydra_plugins.flodl_ssh._slot import WATCHED, Slot
 from hydra_plugins.flodl_ssh._workshop import Job, Workshop
 
 __all__ = ["SideBySide"]
 
 log = logging.getLogger(__name__)
-WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class SideBySide:
@@ -38,6 +37,7 @@ class SideBySide:
         self._leases = Leases(most)
         self._slots: list[Slot] = []
         self._signals = 0
+        weakref.finalize(self, _close, self._slots)  # Hydra tells a launcher when a batch begins, never that it was all
 
     def plan(self, jobs: Sequence[Job]) -> dict[Job, tuple[str, ...]] | None:
         """The hosts that each job may choose from; None where no two could run at a time.
@@ -60,8 +60,6 @@ class SideBySide:
 
     def run(self, jobs: Mapping[Job, tuple[str, ...]]) -> None:
         """Run them all, as many at a time as their hosts allow."""
-        atexit.unregister(self.close)
-        atexit.register(self.close)
         waiting = dict(jobs)
         with self._signals_heard():
             while waiting or self._busy():
@@ -69,12 +67,6 @@ class SideBySide:
                     waiting.clear()
                 self._deal(waiting)
                 self._listen()
-
-    def close(self) -> None:
-        """End the processes and what they keep warm."""
-        for slot in self._slots:
-            self._pass_on(slot, slot.close())
-        self._slots.clear()
 
     def _composed(self, job: Job) -> DictConfig:
         try:
@@ -108,7 +100,7 @@ class SideBySide:
 
     def _drop(self, slot: Slot) -> None:
         self._slots.remove(slot)
-        self._pass_on(slot, slot.close())
+        _pass_on(slot, slot.close())
 
     def _listen(self) -> None:
         """Wait for a line or an outcome of any arm."""
@@ -119,19 +111,13 @@ class SideBySide:
             slot = by_handle[handle]
             if handle is slot.outcomes and slot.job is not None:
                 outcome = slot.outcome()
-                self._pass_on(slot, slot.lines(), outcome.job)
+                _pass_on(slot, slot.lines(), outcome.job)
                 self._leases.give_back(slot.lease)
                 self._board.add(outcome)
                 if not slot.is_alive:
                     self._drop(slot)
             elif handle is not slot.outcomes and slot in self._slots:
-                self._pass_on(slot, slot.lines(), slot.job)
-
-    def _pass_on(self, slot: Slot, lines: Sequence[str], job: Job | None = None) -> None:
-        head = f"[arm {job.index}]" if job is not None else f"[{', '.join(slot.lease) or 'arm'}]"
-        for line in lines:
-            sys.stdout.write(f"{head} {clean(line)}\n")
-        sys.stdout.flush()
+                _pass_on(slot, slot.lines(), slot.job)
 
     # ------------------------------------------------------------------------------------------------------ signals
 
@@ -160,3 +146,18 @@ def hosts_of(config: DictConfig) -> tuple[str, ...]:
     """Labels of an arm's hosts; none for a task that has no cluster."""
     workers = OmegaConf.select(config, "cluster.workers", default=None) or ()
     return tuple(str(worker.host) for worker in workers)
+
+
+def _pass_on(slot: Slot, lines: Sequence[str], job: Job | None = None) -> None:
+    """Show what an arm wrote."""
+    head = f"[arm {job.index}]" if job is not None else f"[{', '.join(slot.lease) or 'arm'}]"
+    for line in lines:
+        sys.stdout.write(f"{head} {clean(line)}\n")
+    sys.stdout.flush()
+
+
+def _close(slots: list[Slot]) -> None:
+    """End the processes and what they keep warm."""
+    for slot in slots:
+        _pass_on(slot, slot.close())
+    slots.clear()

@@ -19,7 +19,9 @@ from typing import Any
 
 from hydra_plugins.flodl_ssh._workshop import Job, Outcome, Workshop, job_return, print_bug, release_fleet
 
-__all__ = ["Slot"]
+__all__ = ["WATCHED", "Slot"]
+
+WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 END_SECONDS = 25.0  # a run's whole shutdown takes 20
 CHUNK = 65536
@@ -39,7 +41,11 @@ class Slot:
         self._process = context.Process(
             target=_live, args=(workshop, lease, theirs, written, strangers, os.getpid()), name="flodl-arm"
         )
-        self._process.start()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)  # until it has handlers of its own
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         os.close(written)
 
@@ -107,8 +113,10 @@ def _live(
 
     die_with_parent(parent)
     os.setsid()  # Ctrl-C at the terminal is for the launcher, which passes it on
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+    for number in WATCHED:
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
     for handle in strangers:
         os.close(handle)
     for handle in (1, 2):
