@@ -108,7 +108,7 @@ def _await(call: HostCall, streams: AgentStreams, marker: str, sought: re.Patter
     streams.kill()
     lines = _lines(noise + rest + listening.errors)
     is_ours = call.here or process[0] > 0
-    if not listening.is_over:
+    if not listening.is_over or len(listening.heard) >= NOISE_LIMIT_BYTES:
         raise _late(call, lines, is_ours=is_ours)
     raise _program(call, code, lines) if is_ours else _shell(call, code, lines)
 

@@ -21,6 +21,7 @@ from flodl.spec.cluster import SshSpec
 from flodl_launch.channel import SignalTransport
 from flodl_launch.command import plain_fault
 from flodl_launch.known import AcceptNew, Reject, known_hosts_files
+from flodl_launch.settings import read_settings
 
 __all__ = ["CONNECT_SECONDS", "Hop", "route"]
 
@@ -72,10 +73,8 @@ def route(call: HostCall) -> list[Hop]:
     if ssh.identity_file is not None and not Path(ssh.identity_file).expanduser().is_file():
         raise HostUnready(call.label, "auth", f"ssh.identity_file={ssh.identity_file} is no file",
                           "name the private key's file")  # fmt: skip
-    config = fabric.Config(lazy=True)  # not ~/.fabric.yaml: a run depends on its cluster file and on ssh's own files
     try:
-        config.load_ssh_config()
-        return _hops(ssh, config, ssh.target or call.label)
+        return _hops(ssh, read_settings(), ssh.target or call.label)
     except (paramiko.SSHException, InvalidHostKey, ValueError, OSError) as error:
         raise HostUnready(call.label, "protocol", f"its ssh settings cannot be used: {error}",
                           "see ssh in the cluster file, ~/.ssh/config and known_hosts") from None  # fmt: skip

@@ -92,6 +92,8 @@ def _attempt(hop: Hop, before: Hop | None) -> None:
             raise SlowLoginError(f"no login within {CONNECT_SECONDS:g} s") from error
         if "No authentication methods" in str(error):
             raise NoKeyError from error
+        if "No existing session" in str(error):  # hung up on after too many keys
+            raise paramiko.AuthenticationException(str(error)) from error
         if not was_greeted and not str(error).startswith("Indecipherable"):
             raise DroppedError(str(error)) from error
         raise

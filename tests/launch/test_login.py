@@ -17,6 +17,7 @@ from flodl.errors import HostUnready
 from flodl.ports import HostCall
 from flodl.spec.cluster import HostSpec, SshSpec
 from flodl_launch.known import known_hosts_files
+from flodl_launch.route import route
 from flodl_launch.ssh import log_in
 from tests.launch.sshd import USER, Sshd, free_port, keygen
 
@@ -170,6 +171,35 @@ def test_the_users_own_ssh_config_is_honoured(sshd: Sshd, home: Path) -> None:
     log_in(HostCall(spec=HostSpec(host="node-a"))).close()
     found = refusal(HostCall(spec=HostSpec(host="node-a", ssh=SshSpec(user="nobody-we-know"))))
     assert "nobody-we-know@127.0.0.1" in found.message
+
+
+def test_files_that_the_users_ssh_config_includes_are_honoured(sshd: Sshd, home: Path) -> None:
+    (home / ".ssh" / "hosts of mine").mkdir()
+    (home / ".ssh" / "config").write_text('Include "hosts of mine/*.conf"\nUser nobody-we-know\n')
+    (home / ".ssh" / "hosts of mine" / "a.conf").write_text(
+        f"Host node-a\n  HostName=127.0.0.1\n  Port {sshd.port}\n  User {USER}\n"
+        f'  IdentityFile "{sshd.identity}"\n  UserKnownHostsFile ~/.ssh/mine\n'
+    )
+    shutil.copy(sshd.known_hosts, home / ".ssh" / "mine")
+    log_in(HostCall(spec=HostSpec(host="node-a"))).close()
+    assert route(HostCall(spec=HostSpec(host="another")))[0].user == "nobody-we-know"  # behind Include: for all hosts
+
+
+def test_ssh_configs_that_include_each_other_are_refused(sshd: Sshd, home: Path) -> None:
+    (home / ".ssh" / "config").write_text("Include config\n")
+    found = refusal(sshd.call())
+    assert found.kind == "protocol"
+    assert "include each other without end" in found.message
+
+
+def test_a_server_that_hangs_up_after_too_many_keys_has_not_let_us_in(make_sshd: Make, home: Path) -> None:
+    sshd = make_sshd("MaxAuthTries 1")
+    for kind in ("ecdsa", "ed25519"):
+        words = ["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", str(home / ".ssh" / f"id_{kind}")]
+        subprocess.run(words, check=True, timeout=30)
+    found = refusal(sshd.call(identity_file=None))
+    assert found.kind == "auth"
+    assert "the keys of the agent and of ~/.ssh" in found.message
 
 
 def test_a_fabric_file_of_the_user_changes_nothing(sshd: Sshd, home: Path) -> None:
