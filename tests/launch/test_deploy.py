@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,8 @@ from flodl_launch.files import project_files
 from flodl_launch.openssh import client_config
 from flodl_launch.route import route
 from tests.launch.sshd import USER, Sshd
+
+pytestmark = pytest.mark.skipif(shutil.which("rsync") is None, reason="no rsync")
 
 ODD = ["two words.py", "it's $(touch canary).py", "größe.py", "-dash.py", "new\nline.py", "deep/er/x.py"]
 
