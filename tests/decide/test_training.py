@@ -256,7 +256,7 @@ def test_a_stop_rule_ends_as_stopped_with_exit_code_0() -> None:
 # ------------------------------------------------------------------------------------------------------- grants
 
 
-def test_the_first_grant_is_one_round_and_later_ones_take_about_half_a_second() -> None:
+def test_the_first_grant_is_one_round_and_later_ones_take_about_a_second() -> None:
     hand = started("cpu_sync", num_samples=40_000)
     sizes = [len(hand.orders[0].rounds)]
     for _ in range(5):
@@ -265,7 +265,7 @@ def test_the_first_grant_is_one_round_and_later_ones_take_about_half_a_second() 
         sizes.append(len(hand.orders[0].rounds))
     assert sizes[0] == 1
     assert sizes[1] == 4, "at most four times the one before"
-    assert 30 <= sizes[-1] <= 60
+    assert 60 <= sizes[-1] <= 120
 
 
 def test_a_grant_is_accepted_by_the_report_of_all_and_needs_no_average() -> None:
