@@ -1,0 +1,91 @@
+"""FAULTS row 20: names that would like to be commands arrive byte for byte on real hosts, or are refused; none runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lab.lab import Lab
+from tests.lab.running import SHORT, flodl
+
+CANARY = "/srv/canary"  # a file that only an executed string would make; on hosts, and relative to where one runs
+FOLDERS = {
+    "node-a": f'/srv/it\'s "$(touch {CANARY})" ; größe = x',
+    "node-b": f"/srv/`touch {CANARY}` && touch {CANARY} | %s \\n $HOME *",
+    "node-c": "/srv/-rf ~ !! {a,b} <(touch canary) 😀",
+}
+VALUE = f"a 'b' \"c\" $(touch {CANARY})\n`touch {CANARY}`; touch {CANARY} & größe=😀 \\ -x\ttab"
+NAME = f"-n $(touch {CANARY}); 'größe' \"😀\""
+NET = """\
+import os
+from flodl.models.mlp import MLP
+
+class Net(MLP):
+    def __init__(self, **given):
+        print(f"in {os.getcwd()!r} with {os.environ['ODD']!r} and {os.environ['PASSED_ON']!r}", flush=True)
+        super().__init__(**given)
+"""
+
+
+def canaries(lab: Lab, desk: Path) -> list[Path]:
+    """Every file that an executed string has left, here or on a host."""
+    found = [*desk.rglob("canary"), *(path for host in lab.hosts for path in host.path("/srv").rglob("canary"))]
+    tops = [host.path(place) / "canary" for host in lab.hosts for place in ("/root", "/tmp", "/")]
+    return [*found, *(path for path in tops if path.exists())]
+
+
+def hostile(lab: Lab) -> dict[str, Any]:
+    cluster = lab.cluster() | {"env_pass": ["PASSED_ON"]}
+    for worker in cluster["workers"]:
+        folder = FOLDERS[worker["host"]]
+        lab[worker["host"]].write(f"{folder}/net_of_mine.py", NET)
+        worker |= {"path": folder, "env": {"ODD": VALUE}}
+    return cluster
+
+
+def test_paths_values_and_names_arrive_byte_for_byte(lab: Lab, desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PASSED_ON", VALUE + " passed on")
+    lab.write_cluster(desk / "conf/cluster/lab.yaml", hostile(lab))
+    (desk / "net_of_mine.py").write_text(NET)
+    quoted = NAME.replace("\\", "\\\\").replace('"', '\\"')
+    with flodl(desk, *SHORT, "model._target_=net_of_mine.Net", f'name="{quoted}"') as run:
+        assert run.end(120) == 0, run.output
+        assert run.result["name"] == NAME
+    for rank, host in enumerate(["node-a", "node-a", "node-b", "node-b", "node-c", "node-c"]):
+        log = (desk / "run" / "ranks" / f"{host}.{rank}.log").read_text()
+        assert f"in {FOLDERS[host]!r} with {VALUE!r} and {VALUE + ' passed on'!r}" in log
+    assert canaries(lab, desk) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("host", "-oProxyCommand=touch /srv/canary"),
+        ("ssh.target", "-oProxyCommand=touch canary"),
+        ("ssh.target", "$(touch canary)"),
+        ("ssh.user", "-l root; touch /srv/canary"),
+        ("ssh.user", "root$(touch /srv/canary)"),
+        ("ssh.proxy_jump", "-oProxyCommand=touch canary"),
+        ("path", "-rf"),
+        ("path", "/srv/a\nb; touch /srv/canary"),
+        ("python", "/srv/env/bin/python; touch /srv/canary; "),
+        ("python", "/srv/$(touch /srv/canary)/python"),
+        ("nccl_socket_ifname", "lab0; touch /srv/canary"),
+        ("docker", "-x; touch canary"),
+    ],
+)
+def test_what_cannot_be_such_a_name_is_refused_with_its_host_and_runs_nothing(
+    lab: Lab, desk: Path, key: str, value: str
+) -> None:
+    cluster = lab.cluster()
+    worker = cluster["workers"][1]
+    place = worker["ssh"] if key.startswith("ssh.") else worker
+    place[key.removeprefix("ssh.")] = value
+    lab.write_cluster(desk / "conf/cluster/lab.yaml", cluster)
+    with flodl(desk, *SHORT) as run:
+        assert run.end(60) in (2, 3), run.output
+        assert "Traceback" not in run.output
+        assert "node-b" in run.output or "workers[1]" in run.output
+    assert canaries(lab, desk) == []
