@@ -21,20 +21,26 @@ SIOCGIFADDR = 0x8915
 QUERY = "name,compute_cap,memory.total,driver_version"
 
 
-def gpus() -> list[dict[str, object]]:
-    """What nvidia-smi lists: [] where there is none, or no driver."""
+def gpus() -> tuple[list[dict[str, object]], str]:
+    """What nvidia-smi lists, and what is wrong with its answer; ([], "") on a host that has none."""
     command = ["nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return []
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except FileNotFoundError:
+        return [], ""
+    except (OSError, subprocess.SubprocessError) as error:
+        return [], f"nvidia-smi: {error}"
     found: list[dict[str, object]] = []
     for line in done.stdout.splitlines():
-        name, capability, memory, driver = (part.strip() for part in line.rsplit(",", 3))
+        name, capability, memory, driver = ([""] * 4 + [part.strip() for part in line.rsplit(",", 3)])[-4:]
         major, _, minor = capability.partition(".")
-        if major.isdigit() and minor.isdigit():
-            found.append({"name": name, "capability": [int(major), int(minor)], "memory_mib": memory, "driver": driver})
-    return found
+        if not (name and major.isdigit() and minor.isdigit()):
+            return [], f"nvidia-smi says: {line.strip()}"
+        found.append({"name": name, "capability": [int(major), int(minor)], "memory_mib": memory, "driver": driver})
+    if done.returncode != 0 or not found:
+        said = (done.stdout + done.stderr).strip().splitlines() or [f"nothing, and ended with {done.returncode}"]
+        return [], f"nvidia-smi says: {said[-1]}"
+    return found, ""
 
 
 def interface_of(address: str) -> str:
@@ -50,6 +56,7 @@ def main() -> None:
     given = json.loads(sys.argv[1])
     login = os.environ.get("SSH_CONNECTION", "").split()  # client's address and port, this host's address and port
     address = given["address"] or (login[2] if len(login) == 4 else "")
+    cards, trouble = gpus()
     answer = {
         "hostname": socket.gethostname(),
         "python": platform.python_version(),
@@ -59,7 +66,8 @@ def main() -> None:
         "address": address,
         "interface": interface_of(address) if address else "",
         "client": login[0] if len(login) == 4 else "",
-        "gpus": gpus(),
+        "gpus": cards,
+        "trouble": trouble,
     }
     sys.stdout.write("flodl-answer: " + json.dumps(answer) + "\n")
 

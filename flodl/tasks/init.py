@@ -11,6 +11,7 @@ from typing import Any
 
 from flodl.errors import ConfigError, Problem, TaskFindings
 from flodl.record.files import write_atomically
+from flodl.record.text import clean
 from flodl.spec.cluster import ClusterSpec, HostSpec, SshSpec
 from flodl.tasks.cluster_file import scalar
 from flodl.tasks.hosts import each, hosts_of
@@ -82,7 +83,7 @@ def cluster_text(
 
 def _worker(spec: HostSpec, answer: Mapping[str, Any], *, is_here: bool, is_alone: bool) -> list[str]:
     gpus: list[Mapping[str, Any]] = list(answer["gpus"])
-    machine = f"{answer['hostname']}, {answer['machine']}, {answer['cores']} cores, python {answer['python']}"
+    machine = clean(f"{answer['hostname']}, {answer['machine']}, {answer['cores']} cores, python {answer['python']}")
     lines = [f"  - host: {scalar(spec.host)} # {machine}"]
     ssh = [f"{name}: {value if isinstance(value, int) else scalar(str(value))}"
            for name, value in (("user", spec.ssh.user), ("port", spec.ssh.port)) if value is not None]  # fmt: skip
@@ -90,10 +91,9 @@ def _worker(spec: HostSpec, answer: Mapping[str, Any], *, is_here: bool, is_alon
         lines.append(f"    ssh: {{{', '.join(ssh)}}}")
     for i, gpu in enumerate(gpus):
         a, b = gpu["capability"]
-        lines.append(
-            f"    # GPU {i}: {gpu['name']}, {gpu['memory_mib']} MiB, capability {a}.{b}, driver {gpu['driver']}"
-        )
-    cpus = "cpu:1 # no GPU was found: one CPU rank"
+        told = f"{gpu['name']}, {gpu['memory_mib']} MiB, capability {a}.{b}, driver {gpu['driver']}"
+        lines.append(f"    # GPU {i}: {clean(told)}")
+    cpus = f"cpu:1 # one CPU rank: {clean(str(answer['trouble'])) or 'no GPU was found'}"
     lines.append(f"    local_devices: {'all # every GPU, counted when a run starts' if gpus else cpus}")
     if not is_alone:
         interface = answer["interface"]

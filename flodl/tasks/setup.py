@@ -106,6 +106,8 @@ def _wanted(hosts: Sequence[Host]) -> dict[str, Environment]:
 
     def look(host: Host) -> Environment:
         found = send(host, "look", {"address": ""}, timeout_seconds=LOOK_SECONDS, quiet=True)
+        if found["trouble"]:
+            raise TaskFindings(f"{host.label}: {found['trouble']}; mend its driver, or leave its GPUs out by python:")
         capabilities = [(int(gpu["capability"][0]), int(gpu["capability"][1])) for gpu in found["gpus"]]
         try:
             return environment_of(host.path, host.spec.arch, capabilities)

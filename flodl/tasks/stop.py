@@ -14,7 +14,7 @@ from flodl.record.folder import RunFolder
 from flodl.record.process import ProcessName, lives, send
 from flodl.tasks.which import run_folder, shown, typed
 
-__all__ = ["perform"]
+__all__ = ["end_it", "perform"]
 
 LOOK_SECONDS = 0.1
 
@@ -25,7 +25,7 @@ def perform(given: Mapping[str, Any]) -> None:
     folder = run_folder(given["run"])
     found = fate(folder)
     if found.kind == "running" and found.status is not None and found.status.controller is not None:
-        _say(folder, _end(folder, found.status.controller, seconds))
+        _say(folder, end_it(folder, found.status.controller, seconds))
         return
     words, is_settled = _not_running(folder, found)
     if not is_settled:
@@ -33,7 +33,7 @@ def perform(given: Mapping[str, Any]) -> None:
     _say(folder, words)
 
 
-def _end(folder: RunFolder, controller: ProcessName, seconds: float) -> str:
+def end_it(folder: RunFolder, controller: ProcessName, seconds: float) -> str:
     """Signal it and wait. Returns what became of the run."""
     where = shown(folder.path)
     try:

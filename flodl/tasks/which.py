@@ -12,7 +12,7 @@ from flodl.record.folder import RunFolder, newest_run
 __all__ = ["run_folder", "shown", "typed"]
 
 OUTPUTS = "outputs"
-_PLAIN = re.compile(r"[\w./:+%@-]+")
+_PLAIN = re.compile(r"[\w./:+%@-]+", re.ASCII)
 
 
 def run_folder(text: object) -> RunFolder:
@@ -26,7 +26,8 @@ def run_folder(text: object) -> RunFolder:
             return newest_run(Path.cwd() / OUTPUTS)
         except FlodlError as error:
             raise _refused(name, f"there is no run under {OUTPUTS}/ of this folder") from error
-    folder = RunFolder(Path(name).expanduser())
+    path = Path(name)
+    folder = RunFolder(path.expanduser() if path.parts[:1] == ("~",) else path)
     if not folder.path.is_dir():
         raise _refused(name, "there is no such folder")
     if not folder.spec_path.exists() and not folder.status_path.exists():
