@@ -20,7 +20,7 @@ from flodl.probe.finding import Finding, errors_of, unready
 from flodl.probe.here import is_here
 from flodl.probe.look import Looked, look, with_torch
 from flodl.probe.pairs import reachable
-from flodl.probe.report import HostReport
+from flodl.probe.report import Gpu, HostReport
 from flodl.report.probe import findings_text
 from flodl.spec.component import Component
 from flodl.spec.elche import Mode
@@ -42,6 +42,15 @@ class Mustered:
     places: tuple[Place, ...]
     threads: dict[str, int]
     reports: dict[str, HostReport]
+
+    @property
+    def gpus(self) -> dict[str, tuple[Gpu, ...]]:
+        """Host -> the GPUs that its ranks train on."""
+        used = {(place.host, place.device) for place in self.places}
+        return {
+            host: tuple(gpu for gpu in report.gpus if (host, f"cuda:{gpu.index}") in used)
+            for host, report in self.reports.items()
+        }
 
 
 def transport_of(job: JobSpec) -> OpenStreams | None:

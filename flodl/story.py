@@ -10,9 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from flodl.decide.messages import Command, Event, RankDied, RankReady, RunWindow
+from flodl.decide.messages import Command, EpochEnded, Event, IntervalEnded, RankDied, RankReady, RunWindow
 from flodl.decide.roster import Place
 from flodl.errors import Interrupted, NotReady, RunLost
+from flodl.probe.watching import GpuWatch
 from flodl.record.folder import RunFolder
 from flodl.record.result import Run
 from flodl.record.text import clean
@@ -39,6 +40,7 @@ class Story:
         self._first_step_at: float | None = None
         self._rank_versions: dict[int, dict[str, str]] = {}
         self._lines: deque[tuple[str, str]] = deque(maxlen=KEPT_SHOWN)
+        self._gpus: GpuWatch | None = None
 
     def meet(self, job: JobSpec, places: Sequence[Place]) -> None:
         """The roster is known."""
@@ -51,6 +53,10 @@ class Story:
             world_size=len(places),
             hosts=hosts_of(places),
         )
+
+    def watch(self, gpus: GpuWatch) -> None:
+        """These GPUs are watched from now on."""
+        self._gpus = gpus
 
     def line(self, rank: int, host: str, text: str) -> None:
         """A line of a rank (-1: of the host's own processes). Called in another thread: only the rank's log is written
@@ -66,6 +72,8 @@ class Story:
 
     def pass_on(self) -> None:
         """Show what came in since the last call."""
+        if self._gpus is not None:
+            self._gpus.keep()
         while self._lines:
             prefix, text = self._lines.popleft()
             self.folder.log.append(f"{prefix} {text}")
@@ -73,11 +81,16 @@ class Story:
                 self.shown.foreign(prefix, clean(text))
 
     def observe(self, event: Event, commands: Sequence[Command]) -> None:
-        """A listener: the ranks' versions, the moment of the first window."""
+        """A listener: the ranks' versions, the moment of the first window, what GPUs did in an epoch."""
         if isinstance(event, RankReady):
             self._rank_versions[event.rank] = dict(event.versions)
         if self._first_step_at is None and any(isinstance(command, RunWindow) for command in commands):
             self._first_step_at = time.monotonic()
+        for command in commands:
+            if isinstance(command, EpochEnded | IntervalEnded) and self._gpus is not None:
+                uses = self._gpus.taken()
+                if uses:
+                    self.folder.metrics.append_gpus(command.metrics.epoch, uses)
 
     def mourn(self, event: Event, commands: Sequence[Command]) -> None:
         """A listener: a dead rank's last lines."""
@@ -103,6 +116,7 @@ class Story:
             self._run,
             startup_seconds=0.0 if first is None else first - self._begun,
             checkpoints=self.folder.checkpoints,
+            gpus=() if self._gpus is None else self._gpus.totals(),
             versions=self._versions(),
         )
 

@@ -30,6 +30,7 @@ from flodl.ports import Fleet
 from flodl.probe.clock import seconds_until
 from flodl.probe.gpus import count_gpus
 from flodl.probe.here import is_here
+from flodl.probe.watching import GpuWatch
 from flodl.record.folder import RunFolder
 from flodl.record.result import Result, failed_result, result
 from flodl.record.text import clean
@@ -116,7 +117,8 @@ def _train_on(
         open_upload=folder.open_upload,
         on_line=story.line,
     )
-    with closing(world):
+    with closing(world), closing(GpuWatch.begin(fleet, mustered.gpus)) as gpus:
+        story.watch(gpus)
         endpoints, threads = told(controller, world.endpoints), mustered.threads
         pass_gate(job, fleet, mustered, endpoints)
         hosts = launches(job, places, run_id=folder.run_id, keys=keys, endpoints=endpoints, threads=threads)

@@ -128,8 +128,8 @@ class Session:
             self._changed.wait_for(lambda: self.greeting.facts or self._end, timeout_seconds)
             if self.greeting.facts:
                 return None
-            late = f"its agent did not answer within {timeout_seconds:g} s{_told(self._lines)}"
-            return self._end or HostUnready(self.host, "timeout", late)
+            late = f"its agent did not answer within {timeout_seconds:g} s"
+            return self._end or HostUnready(self.host, "timeout", late, lines=self._lines)
 
     def measure(self, timeout_seconds: float) -> None:
         """Note how long one round trip takes."""
@@ -242,8 +242,7 @@ class Session:
     def _never_begun(self, why: str) -> HostUnready:
         lines = tuple(self._lines)
         is_bare = any(NO_FLODL.search(line) for line in lines)
-        message = f"{why} before it began{_told(lines)}"
-        return HostUnready(self.host, "no_flodl" if is_bare else "ended", message)
+        return HostUnready(self.host, "no_flodl" if is_bare else "ended", f"{why} before it began", lines=lines)
 
     def _read_errors(self) -> None:
         splitter = LineSplitter()

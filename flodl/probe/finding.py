@@ -13,6 +13,8 @@ __all__ = ["Finding", "errors_of", "in_order", "unready"]
 
 _SEVERITIES = ("error", "warning", "info")
 
+SHOWN_LINES = 5
+
 # HostUnready.kind -> the key that a person has to look at.
 _KEYS = {
     "auth": "ssh.identity_file",
@@ -69,4 +71,5 @@ def unready(error: HostUnready) -> Finding:
     """A host that could not be met, as a finding."""
     remedy = error.remedy or _REMEDIES.get(error.kind, "").replace("HOST", error.host)
     key = _KEYS.get(error.kind, "host")
-    return Finding(severity="error", host=error.host, key=key, message=error.message, remedy=remedy)
+    message = "\n".join([error.message, *(f"| {line}" for line in error.lines[-SHOWN_LINES:])])
+    return Finding(severity="error", host=error.host, key=key, message=message, remedy=remedy)

@@ -15,29 +15,11 @@ from flodl.errors import HostUnready
 from flodl.ports import Errand, Fleet
 from flodl.probe.report import Gpu
 from flodl.probe.sampling import GpuSample, Sample, Watch
+from flodl.record.gpu_use import GpuUse
 
-__all__ = ["GpuUse", "GpuWatch"]
+__all__ = ["GpuWatch"]
 
 PROGRAM = "flodl.probe.sampling"
-
-
-class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU over some time. index: as `local_devices` counts. Means and peaks are null where the card does not tell.
-
-    seconds: that were watched. throttled_seconds: by cause (power, temperature, hardware ...).
-    """
-
-    host: str
-    index: int
-    uuid: str
-    name: str
-    seconds: float = 0.0
-    utilisation: float | None = None
-    memory_peak_bytes: int | None = None
-    memory_total_bytes: int | None = None
-    temperature_peak_celsius: float | None = None
-    power_mean_watts: float | None = None
-    throttled_seconds: dict[str, float] = {}
 
 
 class GpuWatch:

@@ -2,7 +2,8 @@
 
 An epoch is often evaluated while the next one trains, so its evaluation is a line of its own:
 ``{"epoch": 3, "eval": {"accuracy": 0.97}}``. `read_metrics` puts the two together again. Parts of an epoch (the line
-has "interval") and evaluations within one (the line has "samples_done") come before their epoch's own line.
+has "interval") and evaluations within one (the line has "samples_done") come before their epoch's own line; what the
+GPUs did meanwhile (the line has "gpus") comes after it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from flodl.decide.messages import CallbackResult, Command, EpochEnded, Event, Go
 from flodl.decide.totals import EpochMetrics, IntervalMetrics
 from flodl.errors import FlodlError
 from flodl.record.files import LineFile, whole_lines
+from flodl.record.gpu_use import GpuLine, GpuUse
 
-__all__ = ["LateEval", "MetricsFile", "read_intervals", "read_metrics"]
+__all__ = ["LateEval", "MetricsFile", "read_gpus", "read_intervals", "read_metrics"]
 
 
 class LateEval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -62,6 +64,10 @@ class MetricsFile:
         self._known[epoch] = dict(values)
         self._lines.append(self._encode(LateEval(epoch=epoch, eval=dict(values))))
 
+    def append_gpus(self, epoch: int, gpus: Sequence[GpuUse]) -> None:
+        """Write what GPUs did up to the end of this epoch, or of a part of it."""
+        self._lines.append(self._encode(GpuLine(epoch=epoch, gpus=tuple(gpus))))
+
     def close(self) -> None:
         """Close the file. Idempotent."""
         self._lines.close()
@@ -83,7 +89,7 @@ def read_metrics(path: Path) -> list[EpochMetrics]:
     for number, line in enumerate(whole_lines(path), start=1):
         try:
             entry = msgspec.json.decode(line, type=dict[str, object])
-            if "interval" in entry or "samples_done" in entry:
+            if entry.keys() & {"interval", "samples_done", "gpus"}:
                 continue
             if "samples" in entry:
                 metrics = msgspec.json.decode(line, type=EpochMetrics)
@@ -106,6 +112,18 @@ def read_intervals(path: Path) -> list[IntervalMetrics]:
         try:
             if "interval" in msgspec.json.decode(line, type=dict[str, object]):
                 found.append(msgspec.json.decode(line, type=IntervalMetrics))
+        except msgspec.MsgspecError as error:
+            raise FlodlError(f"{path}:{number}: {error}") from error
+    return found
+
+
+def read_gpus(path: Path) -> list[GpuLine]:
+    """What a metrics file tells of GPUs, in order."""
+    found: list[GpuLine] = []
+    for number, line in enumerate(whole_lines(path), start=1):
+        try:
+            if "gpus" in msgspec.json.decode(line, type=dict[str, object]):
+                found.append(msgspec.json.decode(line, type=GpuLine))
         except msgspec.MsgspecError as error:
             raise FlodlError(f"{path}:{number}: {error}") from error
     return found

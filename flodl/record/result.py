@@ -11,6 +11,7 @@ from flodl.decide.messages import End
 from flodl.decide.totals import RankTotals, RunTotals
 from flodl.errors import FlodlError, RunLost
 from flodl.record.files import write_atomically
+from flodl.record.gpu_use import GpuUse
 from flodl.record.versions import Versions
 
 __all__ = ["RESULT_SCHEMA", "Result", "Run", "Status", "failed_result", "read_result", "result", "write_result"]
@@ -41,7 +42,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """What the controller knows of a run beside what the Coordinator adds up.
 
     mode, average: as resolved. hosts: labels in rank order, each once. startup_seconds: from the command to the
-    first step. checkpoints: names of the files that can be gone on from or loaded, newest last.
+    first step. checkpoints: names of the files that can be gone on from or loaded, newest last. gpus: what those of
+    the ranks did, as far as they were watched.
     """
 
     name: str = "run"
@@ -52,6 +54,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
     startup_seconds: float = 0.0
     checkpoints: tuple[str, ...] = ()
+    gpus: tuple[GpuUse, ...] = ()
     versions: Versions = Versions()
 
 
@@ -90,6 +93,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     dead_ranks: tuple[int, ...]
     checkpoints: tuple[str, ...]
     per_rank: tuple[RankTotals, ...]
+    gpus: tuple[GpuUse, ...] = ()
     versions: Versions
 
 
@@ -123,6 +127,7 @@ def result(end: End, run: Run) -> Result:
         dead_ranks=totals.dead_ranks,
         checkpoints=run.checkpoints,
         per_rank=totals.ranks,
+        gpus=run.gpus,
         versions=run.versions,
     )
 

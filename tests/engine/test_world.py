@@ -151,6 +151,28 @@ def test_ranks_that_do_not_come_in_time_are_named() -> None:
     )
 
 
+def test_with_enough_ranks_the_late_ones_are_given_up() -> None:
+    def mute(payload: RankPayload) -> RankPayload:
+        entry = "tests.engine.tiny_worker:mute" if payload.rank else payload.entry
+        return msgspec.structs.replace(payload, entry=entry)
+
+    with live(2, tell=mute, join_seconds=8.0, min_ranks=1) as run:
+        (ready,) = run.until(RankReady)
+        (died,) = run.until(RankDied)
+        assert (ready.rank, died.rank) == (0, 1)
+        assert died.cause == "not ready within cluster.controller.join.timeout_seconds=8"
+        run.ended(but=1)
+        assert run.world.next_event(0.3) is None  # its end by our signal is no second death
+
+
+def test_with_too_few_ranks_the_start_fails_all_the_same() -> None:
+    def mute(payload: RankPayload) -> RankPayload:
+        return msgspec.structs.replace(payload, entry="tests.engine.tiny_worker:mute")
+
+    with live(1, tell=mute, join_seconds=1.0, min_ranks=1) as run, pytest.raises(NotReady, match="rank 0"):
+        run.until(RankReady)
+
+
 def test_a_folder_that_is_not_there_is_named() -> None:
     with live(1, path="/no/such/folder") as run, pytest.raises(NotReady, match="/no/such/folder"):
         run.until(RankReady)

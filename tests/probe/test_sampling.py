@@ -15,7 +15,8 @@ import pynvml
 from flodl.engine.fleet import AgentFleet
 from flodl.ports import HostCall
 from flodl.probe.sampling import GpuSample, Sample, sampled
-from flodl.probe.watching import GpuUse, GpuWatch
+from flodl.probe.watching import GpuWatch
+from flodl.record.gpu_use import GpuUse
 from flodl.spec.cluster import HostSpec
 from tests.probe.jobs import gpu
 

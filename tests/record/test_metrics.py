@@ -9,7 +9,8 @@ import pytest
 from flodl.decide.messages import CallbackResult, EpochEnded, Goodbye, IntervalEnded
 from flodl.decide.totals import IntervalMetrics
 from flodl.errors import FlodlError
-from flodl.record.metrics import MetricsFile, read_intervals, read_metrics
+from flodl.record.gpu_use import GpuLine, GpuUse
+from flodl.record.metrics import MetricsFile, read_gpus, read_intervals, read_metrics
 from tests.record.figures import epoch, window_done
 
 
@@ -30,6 +31,17 @@ def test_epochs_come_back_equal_and_in_order(metrics: MetricsFile) -> None:
     for number in (0, 1, 2):
         metrics.append(epoch(number))
     assert read_metrics(metrics_path(metrics)) == [epoch(0), epoch(1), epoch(2)]
+
+
+def test_what_gpus_did_stands_in_lines_of_its_own(metrics: MetricsFile) -> None:
+    use = GpuUse(
+        host="a", index=1, uuid="GPU-1", name="X", seconds=4.0, utilisation=0.5, throttled_seconds={"power": 2.0}
+    )
+    metrics.append(epoch(0))
+    metrics.append_gpus(0, [use])
+    metrics.append(epoch(1))
+    assert read_gpus(metrics_path(metrics)) == [GpuLine(epoch=0, gpus=(use,))]
+    assert read_metrics(metrics_path(metrics)) == [epoch(0), epoch(1)]
 
 
 def test_a_late_evaluation_is_attached_to_its_epoch(metrics: MetricsFile) -> None:
