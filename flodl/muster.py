@@ -82,7 +82,7 @@ def muster(job: JobSpec, fleet: Fleet, say: Say) -> Mustered:
     places = roster(job, looked.counts, uuids)
     least = job.cluster.controller.join.min_ranks
     if least is not None and len(places) < least:
-        raise NotReady(f"{len(places)} ranks are ready, and controller.join.min_ranks is {least}")
+        raise NotReady(f"too few ranks are ready: {len(places)}, and controller.join.min_ranks is {least}")
     facts = {host: answer.facts for host, answer in met.items() if not isinstance(answer, HostUnready)}
     return Mustered(
         mode=_mode(job, places, looked),

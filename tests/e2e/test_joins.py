@@ -43,7 +43,7 @@ def test_fewer_ranks_than_allowed_are_too_few(tmp_path: Path) -> None:
     allowed = "cluster.controller.join.min_ranks=2"
     with command(tmp_path, *SHORT, f"cluster.workers=[{hosts('127.0.0.1', '127.0.0.2')}]", allowed) as run:
         assert run.end(60) == 3, run.output
-        assert "1 ranks are ready, and controller.join.min_ranks is 2" in run.output
+        assert "too few ranks are ready: 1, and controller.join.min_ranks is 2" in run.output
 
 
 def test_a_rank_that_is_late_is_left_behind(tmp_path: Path) -> None:
@@ -66,3 +66,9 @@ def test_a_rank_that_is_late_is_left_behind(tmp_path: Path) -> None:
         by_rank = {rank["rank"]: rank["samples"] for rank in run.result["per_rank"]}
         assert by_rank.get(1, 0) == 0
         assert sum(by_rank.values()) == run.result["samples_done"]
+
+
+def test_hosts_dial_the_address_that_they_are_told_where_another_one_is_listened_on(tmp_path: Path) -> None:
+    told = ("cluster.controller.host=localhost", "cluster.controller.bind=127.0.0.1")
+    with command(tmp_path, *SHORT, "cluster=rehearsal", *told) as run:
+        assert run.end(60) == 0, run.output
