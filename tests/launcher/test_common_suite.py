@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from multiprocessing import active_children
 
 import pytest
+from hydra.core.plugins import Plugins
 from hydra.test_utils.launcher_common_tests import BatchedSweeperTestSuite, IntegrationTestSuite, LauncherTestSuite
 
 CHDIR = "hydra.job.chdir=true"  # the suite expects it, and Hydra 1.3 warns where it is not said
 PARALLEL = "hydra.launcher.max_parallel=2"
 BATCHES = "hydra.sweeper.max_batch_size=2"
+
+Plugins.instance()  # before Hydra's own fixture copies what is registered (1.4 registers when this is first asked for)
 
 # The watchdog of a test is a thread, beside which newer Pythons warn of a fork.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")

@@ -19,7 +19,7 @@ from flodl.errors import ConfigError, Interrupted, Skipped
 from flodl.record.sweep import SweepFolder
 from hydra_plugins.flodl_ssh._options import Options
 
-__all__ = ["Job", "Outcome", "Workshop", "job_return", "keep_fleet", "release_fleet"]
+__all__ = ["Job", "Outcome", "Workshop", "job_return", "keep_fleet", "log_as_launcher", "print_bug", "release_fleet"]
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class Workshop:
         """The job's whole configuration."""
         config = self._context.config_loader.load_sweep_config(self._config, list(job.overrides))
         with open_dict(config):
-            config.hydra.job.id = job.index
+            config.hydra.job.id = str(job.index)
             config.hydra.job.num = job.index
         if hosts:
             with read_write(config), open_dict(config):
@@ -107,7 +107,7 @@ class Workshop:
                           job_dir_key="hydra.sweep.dir", job_subdir_key="hydra.sweep.subdir")  # fmt: skip
         except Exception as error:  # noqa: BLE001 - an arm that cannot be composed is a failed arm, not the sweep's end
             ret = job_return(job, error)
-        configure_log(self._config.hydra.hydra_logging, self._config.hydra.verbose)
+        log_as_launcher(self._context, self._config)
         error = ret._return_value if ret.status == JobStatus.FAILED else None  # (the property raises it)
         if isinstance(error, Skipped):  # a sweeper that reads the return values goes on
             ret.return_value, ret.status = None, JobStatus.COMPLETED
@@ -120,6 +120,13 @@ def job_return(job: Job, error: Exception) -> JobReturn:
     ret = JobReturn(overrides=list(filter_overrides(job.overrides)), status=JobStatus.FAILED)
     ret.return_value = error
     return ret
+
+
+def log_as_launcher(context: HydraContext, config: DictConfig) -> None:
+    """Hydra's own log is the one that speaks; a job has one of its own. (1.4 asks what a config may name there.)"""
+    whitelist = getattr(context, "execution_whitelist", None)
+    known = {} if whitelist is None else {"execution_whitelist": whitelist}
+    configure_log(config.hydra.hydra_logging, config.hydra.verbose, **known)
 
 
 def keep_fleet() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.config_store import ConfigStore
-from hydra.core.utils import JobReturn, configure_log, setup_globals
+from hydra.core.utils import JobReturn, setup_globals
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
@@ -39,6 +39,7 @@ class FlodlSshLauncher(Launcher):
     def __init__(self, **options: Any) -> None:
         super().__init__()
         self._options = options
+        self._context: HydraContext | None = None
         self._config: DictConfig | None = None
         self._workshop: Workshop | None = None
         self._board: Board | None = None
@@ -51,19 +52,19 @@ class FlodlSshLauncher(Launcher):
         from hydra_plugins.flodl_ssh._workshop import Workshop
 
         options = checked(self._options)
-        self._config = config
+        self._context, self._config = hydra_context, config
         self._workshop = Workshop(hydra_context, task_function, config, options)
         self._board = Board(config, options, task_function)
         self._side_by_side = SideBySide(self._workshop, self._board, options.max_parallel)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         from hydra_plugins.flodl_ssh._in_turn import in_turn
-        from hydra_plugins.flodl_ssh._workshop import Job
+        from hydra_plugins.flodl_ssh._workshop import Job, log_as_launcher
 
-        assert self._config is not None and self._workshop is not None  # noqa: PT018 - setup came first
-        assert self._board is not None and self._side_by_side is not None  # noqa: PT018
+        assert self._context is not None and self._config is not None  # noqa: PT018 - setup came first
+        assert self._workshop is not None and self._board is not None and self._side_by_side is not None  # noqa: PT018
         setup_globals()
-        configure_log(self._config.hydra.hydra_logging, self._config.hydra.verbose)
+        log_as_launcher(self._context, self._config)
         jobs = [Job(index=initial_job_idx + i, overrides=tuple(texts)) for i, texts in enumerate(job_overrides)]
         hosts = self._side_by_side.plan(jobs)
         self._board.open(jobs)
