@@ -138,14 +138,14 @@ def execute_here(
         with process.stdout as output:
             for line in output:
                 on_line(line.decode("utf-8", "replace").rstrip("\r\n"))
-        code = process.wait()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # its number stays its own until `forget`
     finally:
         timer.cancel()
         was_ended = _own.forget(process)
         feeder.join()
-    if was_ended:
+    if was_ended and timeout_seconds is not None:
         raise HostUnready(call.label, "timeout", f"{argv[0]} took longer than {timeout_seconds:g} s and was ended")
-    return code
+    return process.returncode
 
 
 class _Own:
@@ -169,15 +169,15 @@ class _Own:
                     os.killpg(process.pid, signal.SIGKILL)
 
     def forget(self, process: subprocess.Popen[bytes]) -> bool:
-        """It is over. True where it was ended here."""
+        """It is over, or whoever listened to it gave up, and it is ended. True where its time had run out."""
         with self._lock:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
             self._running.discard(process)
             was_ended = process in self._ended
             self._ended.discard(process)
-        if process.poll() is None:  # whoever listened to it gave up
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
         return was_ended
 
 

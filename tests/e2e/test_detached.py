@@ -17,7 +17,7 @@ import pytest
 
 from flodl.record.process import send
 from flodl.record.status import read_status
-from tests.e2e.command import LONG
+from tests.e2e.command import LONG, command
 from tests.engine.live import ROOT, alive, children, wait_gone
 
 LEFT_SECONDS = 5.0
@@ -121,3 +121,13 @@ def test_where_it_cannot_be_it_is_refused(tmp_path: Path, words: list[str], said
     done = flodl(tmp_path, *words, "launch.detach=true", "cluster=rehearsal", "model=mlp")
     assert done.returncode in (1, 2)
     assert said in " ".join((done.stdout + done.stderr).split())
+
+
+def test_an_interrupted_command_on_this_machine_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    with command(tmp_path, "task=exec", "command='echo $$; sleep 97 & echo $!; wait'") as run:
+        run.until(lambda: run.output.count("[localhost] ") == 2)
+        pids = [int(line.split()[1]) for line in run.output.splitlines()]
+        run.signal(signal.SIGINT)
+        assert run.end(10.0) == 130
+        wait_gone(pids, LEFT_SECONDS)
+        assert "Traceback" not in run.output

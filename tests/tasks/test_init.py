@@ -39,7 +39,7 @@ def test_a_host_is_read_as_ssh_reads_it(text: str, host: str, user: str | None, 
 
 @pytest.mark.parametrize("text", ["", "-x", "me@-x", "a b", "me@", "a:b", "a@b@c", "old:"])
 def test_what_is_no_host_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(text)):
+    with pytest.raises(ValueError, match=re.escape(text) or r"^$"):
         read_host(text)
 
 
