@@ -70,7 +70,6 @@ class HostLaunch(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}
     ranks: tuple[int, ...]
     devices: tuple[str, ...]
-    threads: int = 1
     preload: tuple[str, ...] = ("flodl.engine.worker",)
     secret: bytes = b""
 
@@ -114,8 +113,7 @@ class HostCall(msgspec.Struct, frozen=True, kw_only=True):
 
     spec: its entry in the cluster file. python: absolute interpreter ("": this one, on this machine only). path:
     working folder of its ranks. env: variables of its ranks. withheld: variables that no agent inherits (env_pass).
-    num_ranks: that it is going to have (0: as many as it has GPUs); preload: modules that its ranks need: both for the
-    warm process, which loads them while everything else goes on.
+    preload: modules that its ranks need, which are loaded while everything else goes on.
     here: it is this machine, no SSH.
     """
 
@@ -125,7 +123,6 @@ class HostCall(msgspec.Struct, frozen=True, kw_only=True):
     path: str = ""
     env: dict[str, str] = {}
     withheld: frozenset[str] = frozenset()
-    num_ranks: int = 0
     preload: tuple[str, ...] = ("flodl.engine.worker",)
 
     @property

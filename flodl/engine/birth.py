@@ -55,7 +55,7 @@ def prepare(payload: RankPayload) -> None:
         sys.path.insert(0, payload.path)
     import torch
 
-    torch.set_num_threads(payload.threads)
+    torch.set_num_threads(payload.threads)  # of this thread and, by torch's own doing, of every later one
 
 
 def _environment(payload: RankPayload) -> dict[str, str]:
@@ -64,6 +64,7 @@ def _environment(payload: RankPayload) -> dict[str, str]:
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": pinned(payload.device, os.environ.get("CUDA_VISIBLE_DEVICES"), payload.uuid),
     }
+    found |= {"OMP_NUM_THREADS": str(payload.threads), "MKL_NUM_THREADS": str(payload.threads)}
     if payload.interface:  # NCCL takes a bare name for the beginning of one: eth1 would be eth10 too
         found |= {"NCCL_SOCKET_IFNAME": f"={payload.interface}", "GLOO_SOCKET_IFNAME": payload.interface}
     return found

@@ -58,13 +58,10 @@ class _Frame(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Warm(_Frame, frozen=True, kw_only=True, tag=True):
     """Have a warm process like this: an equal one is kept, another one is replaced.
 
-    env: of every rank. path: working folder ("": here). preload: modules. threads: of every rank; 0: this host's cores
-    divided among `ranks`, and 0 ranks are as many as there are GPUs.
+    env: of every rank. path: working folder ("": here). preload: modules.
     """
 
     env: dict[str, str] = {}
-    threads: int = 0
-    ranks: int = 0
     path: str = ""
     preload: tuple[str, ...] = ()
 

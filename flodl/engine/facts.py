@@ -14,23 +14,14 @@ from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
-__all__ = ["host_facts", "lent_gpus", "num_cores", "torch_facts"]
+__all__ = ["host_facts", "num_cores", "torch_facts"]
 
-NVIDIA_FOLDER = Path("/proc/driver/nvidia/gpus")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def num_cores() -> int:
     """CPU cores that this process may use."""
     return len(os.sched_getaffinity(0))
-
-
-def lent_gpus() -> int:
-    """A first guess of how many GPUs a run may use here, from what the kernel says in no time: nobody counts on it."""
-    lent = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if lent is not None:
-        return len([name for name in lent.split(",") if name.strip() not in ("", "-1")])
-    return len(list(NVIDIA_FOLDER.iterdir())) if NVIDIA_FOLDER.is_dir() else 0
 
 
 def host_facts() -> dict[str, str | int]:

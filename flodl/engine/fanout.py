@@ -33,7 +33,7 @@ class RunFanOut:
         """Start one process per device on hosts that were met. All or nothing: raises NotReady with every cause."""
         self._refuse([cause for host in hosts if (cause := self._join(host))])
         for host, session in self._joined:
-            session.order(Warm(env=host.env, threads=host.threads, path=host.path, preload=host.preload))
+            session.order(Warm(env=host.env, path=host.path, preload=host.preload))
             session.order(Start(run=self._run, ranks=host.ranks, devices=host.devices, secret=host.secret))
         with self._changed:
             self._changed.wait_for(lambda: self._troubles() or self._have_started(), STARTED_SECONDS)

@@ -95,7 +95,7 @@ class AgentFleet:
                 session = self._known(call) or self._begin(call)
             except HostUnready as trouble:
                 return trouble
-            session.order(Warm(env=call.env, ranks=call.num_ranks, path=call.path, preload=call.preload))
+            session.order(Warm(env=call.env, path=call.path, preload=call.preload))
             return session.greeting
 
     def _known(self, call: HostCall) -> Session | None:

@@ -12,14 +12,23 @@ import sys
 from typing import Any, Protocol
 
 from flodl.engine.errands import Warm
-from flodl.engine.facts import lent_gpus, num_cores
 from flodl.engine.watch import Output, Watch
 
-__all__ = ["Incubator", "Parent", "warmth"]
+__all__ = ["Incubator", "Parent"]
 
 READ_BYTES = 65536
 RANK_LINE_BYTES = 16384
 HOST = -1
+
+# One thread for whatever is loaded, until a rank says how many it may have (`birth`): two torch threads beside one busy
+# process cost a factor of ten, and nobody knows the number of ranks yet.
+_SURROUNDINGS = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    "PYTHONUNBUFFERED": "1",
+}
 
 
 class Parent(Protocol):
@@ -66,7 +75,6 @@ class Incubator:
 
     def warm_up(self, order: Warm) -> None:
         """Have a warm process like this one. Raises OSError where it cannot be started. Only while no rank lives."""
-        order = warmth(order)
         if self._process is not None and order == self._order:
             return
         self.end()
@@ -79,7 +87,7 @@ class Incubator:
                 stdin=subprocess.DEVNULL,
                 stdout=output_write,
                 stderr=output_write,
-                env=os.environ | _threads_env(order.threads) | order.env,
+                env=os.environ | _SURROUNDINGS | order.env,
                 cwd=order.path or None,
                 pass_fds=[theirs.fileno()],
             )
@@ -173,20 +181,3 @@ class Incubator:
     def _read(self, rank: int, fd: int) -> None:
         output = Output(self._watch, fd, lambda text: self._parent.has_said(rank, text), RANK_LINE_BYTES)
         self._outputs.setdefault(rank, []).append(output)
-
-
-def warmth(order: Warm) -> Warm:
-    """The order with its number of threads decided on this host."""
-    ranks = order.ranks or lent_gpus() or 1
-    threads = order.threads or max(1, num_cores() // ranks)
-    return Warm(env=order.env, threads=threads, path=order.path, preload=order.preload)
-
-
-def _threads_env(threads: int) -> dict[str, str]:
-    return {
-        "OPENBLAS_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": str(threads),
-        "MKL_NUM_THREADS": str(threads),
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "PYTHONUNBUFFERED": "1",
-    }

@@ -17,7 +17,6 @@ from flodl.engine.server import Endpoints
 from flodl.errors import ConfigError, Problem
 from flodl.ports import HostCall, HostLaunch
 from flodl.spec.cluster import ControllerSpec, HostSpec
-from flodl.spec.devices import named_count
 from flodl.spec.job import JobSpec
 
 __all__ = ["host_calls", "is_loopback", "launches", "passed_values", "threads_by_host", "told"]
@@ -26,13 +25,10 @@ LOOPBACK = "lo"
 
 
 def host_calls(job: JobSpec, here: Collection[str]) -> tuple[HostCall, ...]:
-    """How the job's hosts are reached and what may be warmed up on them, before anybody has counted a device.
+    """How the job's hosts are reached and what is warmed up on them, before anybody has counted a device.
 
-    here: labels of those that are this machine; they share its cores.
+    here: labels of those that are this machine.
     """
-    workers = job.cluster.workers
-    named = [named_count(host.local_devices) for host in workers if host.host in here]
-    ranks_here = 0 if None in named else sum(count or 0 for count in named)
     return tuple(
         HostCall(
             spec=host,
@@ -41,9 +37,8 @@ def host_calls(job: JobSpec, here: Collection[str]) -> tuple[HostCall, ...]:
             path=_path(host),
             env={**job.cluster.env, **host.env},
             withheld=frozenset(job.cluster.env_pass),
-            num_ranks=ranks_here if host.host in here else named_count(host.local_devices) or 0,
         )
-        for host in workers
+        for host in job.cluster.workers
     )
 
 
@@ -98,7 +93,6 @@ def _launch(job: JobSpec, host: HostSpec, payloads: Mapping[int, RankPayload], v
         env={**job.cluster.env, **host.env},
         ranks=tuple(payloads),
         devices=tuple(payload.device for payload in payloads.values()),
-        threads=next(iter(payloads.values())).threads,
         secret=encode_host_secret(payloads, values),
     )
 

@@ -160,7 +160,7 @@ def live(
     keys, uploads = make_keys(range(num_ranks)), Uploads()
     lines: list[tuple[int, str]] = []
     agents = AgentFleet() if fleet is None else fleet
-    call = a_call(num_ranks, **host)
+    call = a_call(**host)
     met = agents.meet([call])["here"]
     if isinstance(met, HostUnready):
         raise met
@@ -192,10 +192,9 @@ def live(
             agents.close(0.0)
 
 
-def a_call(num_ranks: int, **fields: Any) -> HostCall:
-    """This machine, for tiny workers: as many ranks as keep each at one thread."""
-    given = {"path": str(ROOT), "preload": (), "num_ranks": max(num_ranks, os.cpu_count() or 1)} | fields
-    return HostCall(spec=HostSpec(host="here"), **given)
+def a_call(**fields: Any) -> HostCall:
+    """This machine, for tiny workers."""
+    return HostCall(spec=HostSpec(host="here"), **{"path": str(ROOT), "preload": (), "here": True} | fields)
 
 
 def alive(pid: int) -> bool:

@@ -32,7 +32,7 @@ def fleet() -> Iterator[AgentFleet]:
 
 
 def named(name: str, **fields: Any) -> HostCall:
-    return msgspec.structs.replace(a_call(1, **fields), spec=HostSpec(host=name))
+    return msgspec.structs.replace(a_call(**fields), spec=HostSpec(host=name))
 
 
 def launch(call: HostCall, *ranks: int) -> HostLaunch:
@@ -127,7 +127,7 @@ def test_other_variables_get_another_warm_process_and_the_same_agent(fleet: Agen
 
 
 def test_an_agent_that_died_between_runs_is_met_anew(fleet: AgentFleet) -> None:
-    (call,) = [a_call(1)]
+    (call,) = [a_call()]
     fleet.meet([call])
     (first,) = agents_of(os.getpid())
     os.kill(first, signal.SIGKILL)
@@ -138,7 +138,7 @@ def test_an_agent_that_died_between_runs_is_met_anew(fleet: AgentFleet) -> None:
 
 
 def test_a_warm_process_that_died_between_runs_is_made_anew(fleet: AgentFleet) -> None:
-    fleet.meet([a_call(1)])
+    fleet.meet([a_call()])
     (agent,) = agents_of(os.getpid())
     end = time.monotonic() + 20
     while not children(agent) and time.monotonic() < end:
@@ -180,7 +180,7 @@ def test_two_runs_at_once_need_hosts_of_their_own(fleet: AgentFleet) -> None:
         run.until(RankReady)
         other = fleet.fan_out()
         with pytest.raises(NotReady, match="here: another run of this process is under way there"):
-            other.start([launch(a_call(1), 0)])
+            other.start([launch(a_call(), 0)])
         assert run.world.next_event(0.2) is None
         with pytest.raises(NotReady, match="elsewhere: was not met"):
             fleet.fan_out().start([launch(named("elsewhere"), 0)])
@@ -202,7 +202,7 @@ from flodl.engine.fleet import AgentFleet, keep, the_fleet
 from tests.engine.live import a_call
 keep()
 with the_fleet() as fleet:
-    fleet.meet([a_call(1)])
+    fleet.meet([a_call()])
 print("idle", flush=True)
 time.sleep(float(sys.argv[1]))
 """

@@ -198,3 +198,14 @@ def test_a_rank_finds_its_own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_
         assert place["CUDA_VISIBLE_DEVICES"] == ""
         assert (place["GLOO_SOCKET_IFNAME"], place["NCCL_SOCKET_IFNAME"]) == ("lo", "=lo")
         assert place["OF_THE_HOST"] == "größte; $(x)"
+
+
+def test_a_rank_has_its_own_number_of_threads_in_every_thread() -> None:
+    def tell(payload: RankPayload) -> RankPayload:
+        return msgspec.structs.replace(payload, threads=3)
+
+    with live(1, "tells_its_place", tell=tell) as run:
+        (event,) = run.until(RankReady)
+        place = event.versions
+    assert place["threads"] == place["elsewhere"] == place["OMP_NUM_THREADS"] == "3"
+    assert place["OPENBLAS_NUM_THREADS"] == "1"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -102,7 +103,6 @@ def stubborn(payload: RankPayload) -> None:
 
 def questions(payload: RankPayload) -> None:
     """Everything that a process group asks of its store, from several threads at once; then the obedient life."""
-    import threading
     from datetime import timedelta
 
     import pytest
@@ -166,6 +166,9 @@ def tells_its_place(payload: RankPayload) -> None:
         "stdin": str(sys.stdin.buffer.read()),
         **{name: os.environ.get(name, "-") for name in PLACES},
     }
+    elsewhere = threading.Thread(target=lambda: seen.update(elsewhere=str(torch.get_num_threads())))
+    elsewhere.start()
+    elsewhere.join()
     link = RankLink.dial(payload)
     link.send(msgspec.structs.replace(ready(payload), versions=seen))
     link.receive(None)
