@@ -111,6 +111,7 @@ def test_strangers_at_the_ports_change_neither_the_run_nor_its_pace(lab: Lab, de
     with flodl(desk, *job) as run:
         run.trains()
         memory, alone = resident_bytes(run.process.pid), samples_in(run, 6)
+        clients: list[zmq.Socket[bytes]] = []
         context = zmq.Context[zmq.Socket[bytes]]()
         crowd = lab["node-c"].popen([PYTHON, "-S", "-c", CROWD, lab.controller, str(PORT)])
         try:

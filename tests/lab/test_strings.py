@@ -37,7 +37,8 @@ def canaries(lab: Lab, desk: Path) -> list[Path]:
 
 
 def hostile(lab: Lab) -> dict[str, Any]:
-    cluster = lab.cluster() | {"env_pass": ["PASSED_ON"]}
+    cluster = lab.cluster()
+    cluster["env_pass"] = ["PASSED_ON"]
     for worker in cluster["workers"]:
         folder = FOLDERS[worker["host"]]
         lab[worker["host"]].write(f"{folder}/net_of_mine.py", NET)
