@@ -62,7 +62,8 @@ class HostLaunch(msgspec.Struct, frozen=True, kw_only=True):
     label: the host's name in the cluster. path: working folder, first on sys.path ("" : here). env: variables of every
     rank of this host. ranks, devices: global numbers and device names ("cuda:0", "cpu"), same length. preload: modules
     that are loaded once, before ranks are forked. secret: what goes over standard input only (spec, keys, env_pass
-    values).
+    values). beat_seconds: how often its agent is told that the controller lives (0: never); dead_seconds: silence after
+    which the agent ends the ranks and itself.
     """
 
     label: str
@@ -72,6 +73,8 @@ class HostLaunch(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[str, ...]
     preload: tuple[str, ...] = ("flodl.engine.worker",)
     secret: bytes = b""
+    beat_seconds: float = 0.0
+    dead_seconds: float = 0.0
 
 
 class HostNotice(msgspec.Struct, frozen=True, kw_only=True):

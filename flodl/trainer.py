@@ -7,33 +7,38 @@ stay where fleets are kept (`flodl.engine.fleet.keep`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
+from typing import NamedTuple
 
 from rich.console import Console
 
 from flodl import drive
 from flodl.decide.coordinator import Coordinator
-from flodl.decide.messages import End
+from flodl.decide.messages import End, Event
 from flodl.decide.roster import Place, resolve_mode, roster
+from flodl.decide.timeouts import timeouts_of
 from flodl.engine.facts import num_cores
 from flodl.engine.fleet import the_fleet
 from flodl.engine.inprocess import InProcessWorld, payload_here
 from flodl.engine.keys import make_keys
 from flodl.engine.launches import launches, told
+from flodl.engine.receiving import UploadSink
 from flodl.engine.server import Listen
 from flodl.engine.signals import SignalWatch
 from flodl.engine.world import LiveWorld
-from flodl.errors import ConfigError
+from flodl.errors import ConfigError, Interrupted
 from flodl.muster import Mustered, muster, pass_gate, transport_of
+from flodl.origin import Origin, origin_of
 from flodl.ports import Fleet
 from flodl.probe.clock import seconds_until
 from flodl.probe.gpus import count_gpus
 from flodl.probe.here import is_here
 from flodl.probe.watching import GpuWatch
 from flodl.record.folder import RunFolder
+from flodl.record.keeper import Keeper, Owner
 from flodl.record.result import Result, failed_result, result
-from flodl.record.text import clean
+from flodl.record.text import clean, typed
 from flodl.report.rig import rig_line
 from flodl.report.summary import print_summary
 from flodl.report.terminal import PlainTerminal, terminal, terminal_console
@@ -78,12 +83,8 @@ def run(
 
 
 def resolved(job: JobSpec, places: Sequence[Place]) -> JobSpec:
-    """The job as the coordinator runs it: `auto` became a mode, and the first dead rank ends the run.
-
-    A journal is replayed with this job.
-    """
-    elche = job.elche.resolved(resolve_mode(places))
-    return job.replace(elche=elche, membership=job.membership.replace(max_failure=1))
+    """The job as the coordinator runs it: `auto` became a mode. A journal is replayed with this job."""
+    return job.replace(elche=job.elche.resolved(resolve_mode(places)))
 
 
 def _train(job: JobSpec, story: Story, listeners: tuple[drive.Listener, ...], console: Console) -> End:
@@ -91,49 +92,91 @@ def _train(job: JobSpec, story: Story, listeners: tuple[drive.Listener, ...], co
         story.folder.log.append(text)
         console.print(clean(text), markup=False, highlight=False, soft_wrap=True)
 
+    origin = origin_of(job, say)
     with the_fleet(transport_of(job)) as fleet:
         mustered = muster(job, fleet, say)
         job = resolved(job.replace(elche=job.elche.resolved(mustered.mode)), mustered.places)
         story.meet(job, mustered.places)
-        return _train_on(job, mustered, fleet, story, listeners, console)
+        return _train_on(_Scene(job, mustered, fleet, origin), story, listeners, console)
+
+
+class _Scene(NamedTuple):
+    """What a run needs, gathered."""
+
+    job: JobSpec
+    mustered: Mustered
+    fleet: Fleet
+    origin: Origin
+
+
+def _keeper(coordinator: Coordinator, folder: RunFolder, job: JobSpec, num_ranks: int) -> tuple[Keeper, _Door]:
+    """Who keeps the run's bundles; what it tells comes in through a door that opens with the world."""
+    door = _Door()
+    owner = Owner(run_id=folder.run_id, spec_sha256=sha256(job), world_size=num_ranks)
+    store = folder.bundles(job.checkpoint)
+    return Keeper(store, owner, fixed=lambda: coordinator.fixed, tell=door.tell), door
+
+
+class _Door:
+    """Events on their way into a world that is not there yet."""
+
+    def __init__(self) -> None:
+        self.world: LiveWorld | InProcessWorld | None = None
+
+    def tell(self, event: Event) -> None:
+        """Hand it in."""
+        if self.world is not None:
+            self.world.tell(event)
+
+
+def _open_upload(keeper: Keeper, folder: RunFolder) -> Callable[[int, str], UploadSink]:
+    return lambda rank, name: keeper.open_upload(rank, name) or folder.open_upload(rank, name)
 
 
 def _train_on(
-    job: JobSpec,
-    mustered: Mustered,
-    fleet: Fleet,
-    story: Story,
-    listeners: tuple[drive.Listener, ...],
-    console: Console,
+    scene: _Scene, story: Story, listeners: tuple[drive.Listener, ...], console: Console
 ) -> End:
+    job, mustered, fleet, origin = scene
     folder, controller, places = story.folder, job.cluster.controller, mustered.places
     coordinator = Coordinator(job, places)
     folder.start_journal(sha256(job), places)
+    keeper, door = _keeper(coordinator, folder, job, len(places))
+    limits = timeouts_of(job.membership.timeout_scale)
     keys = make_keys(place.rank for place in places)
     world = LiveWorld.open(
         places,
         fleet.fan_out(),
-        listen=Listen(controller.bind or controller.host, controller.port, folder.run_id, keys),
-        open_upload=folder.open_upload,
+        listen=Listen(controller.bind or controller.host, controller.port, folder.run_id, keys, limits),
+        open_upload=_open_upload(keeper, folder),
+        read=origin.read,
         on_line=story.line,
     )
-    with closing(world), closing(GpuWatch.begin(fleet, mustered.gpus)) as gpus:
+    door.world = world
+    with closing(world), closing(keeper), closing(GpuWatch.begin(fleet, mustered.gpus)) as gpus:
         story.watch(gpus)
         endpoints, threads = told(controller, world.endpoints), mustered.threads
         pass_gate(job, fleet, mustered, endpoints)
-        hosts = launches(job, places, run_id=folder.run_id, keys=keys, endpoints=endpoints, threads=threads)
+        hosts = launches(
+            job,
+            places,
+            run_id=folder.run_id,
+            keys=keys,
+            endpoints=endpoints,
+            threads=threads,
+            resume_round=origin.round,
+        )
         with SignalWatch(world), terminal(coordinator.view, console, len(places)) as shown:
             story.shown = shown
             shown.say(rig_line(job, places, threads))
+            _begin(job, world, origin)
             world.launch(hosts, controller.join)
-            _limit(job, world)
 
             def tick() -> None:
                 story.pass_on()
                 shown.tick()
                 folder.status.keep(coordinator.view)
 
-            heard = (folder.observe, story.observe, shown.observe, story.mourn, *listeners)
+            heard = (folder.observe, keeper.observe, story.observe, shown.observe, story.mourn, *listeners)
             try:
                 end = drive.run(coordinator, world, heard, tick=tick)
             finally:
@@ -149,20 +192,25 @@ def _train_here(job: JobSpec, story: Story, listeners: tuple[drive.Listener, ...
     story.meet(job, (place,))
     folder, coordinator = story.folder, Coordinator(job, (place,))
     folder.start_journal(sha256(job), (place,))
-    world = InProcessWorld(folder.open_upload)
+    keeper, door = _keeper(coordinator, folder, job, 1)
+    origin = origin_of(job, folder.log.append)
+    door.world = world = InProcessWorld(_open_upload(keeper, folder), origin.read)
     threads = num_cores()
-    with PlainTerminal(coordinator.view, console) as shown:
+    with closing(keeper), PlainTerminal(coordinator.view, console) as shown:
         story.shown = shown
         shown.say(f"{rig_line(job, (place,), {place.host: threads})}, in this process")
-        _limit(job, world)
-        heard = (folder.observe, story.observe, shown.observe, *listeners)
-        payload = payload_here(job, place, folder.run_id, threads)
+        _begin(job, world, origin)
+        heard = (folder.observe, keeper.observe, story.observe, shown.observe, *listeners)
+        payload = payload_here(job, place, folder.run_id, threads, origin.round)
         end = world.while_driven(lambda: drive.run(coordinator, world, heard), payload)
     folder.status.write(coordinator.view(), state=end.status)
     return end
 
 
-def _limit(job: JobSpec, world: LiveWorld | InProcessWorld) -> None:
+def _begin(job: JobSpec, world: LiveWorld | InProcessWorld, origin: Origin) -> None:
+    """What the coordinator has to know before any rank is heard."""
+    for event in origin.events():
+        world.tell(event)
     if job.stop.at is not None:
         world.end_by(seconds_until(job.stop.at), f"stop.at={job.stop.at}")
 
@@ -179,3 +227,6 @@ def _counted(job: JobSpec) -> dict[str, int]:
 def _conclude(folder: RunFolder, found: Result, console: Console) -> None:
     folder.write_result(found)
     print_summary(found, console)
+    if found.exit_code == Interrupted.RESUMABLE:
+        command = f"python -m flodl task=resume {typed('run', str(folder.path))}"
+        console.print(command, markup=False, highlight=False, soft_wrap=True)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from flodl.decide.finishing import on_goodbye
+from flodl.decide.finishing import on_bundle_kept, on_goodbye
 from flodl.decide.gathering import on_first_group, on_loss_before_start, on_ready
 from flodl.decide.messages import (
     AveragingDone,
+    BundleKept,
     Command,
     EndBy,
     Event,
@@ -21,12 +22,15 @@ from flodl.decide.messages import (
     RankDied,
     RankFailed,
     RankReady,
+    RankSuspected,
+    Resumed,
     StopRequested,
     TimeReached,
     WindowDone,
 )
 from flodl.decide.mind import Mind
-from flodl.decide.recovery import on_death, on_group_formed
+from flodl.decide.recovery import on_death, on_group_formed, on_stall, on_suspected, stalls_at
+from flodl.decide.resuming import on_resumed
 from flodl.decide.roster import Place
 from flodl.decide.stopping import on_end_by
 from flodl.decide.training import on_averaging_done, on_stop, on_time, on_window_done
@@ -47,14 +51,17 @@ class Coordinator:
         """What follows from `event`: orders in the order in which they are to be carried out, each with its reason."""
         if self.over:
             return ()
-        told = on_time(self._mind, event.at)
+        told = [*on_stall(self._mind, event.at), *on_time(self._mind, event.at)]
         return tuple(told if self.over else [*told, *_TABLE[type(event)](self._mind, event)])
 
     @property
     def deadline(self) -> float | None:
         """When `TimeReached` is due unless another event tells the time before, by the clock of events; None: never."""
         state = self._mind.state
-        return None if state.stop is not None or state.activity in ("finishing", "over") else state.stopping.due
+        if state.activity in ("finishing", "over"):
+            return None
+        dues = (stalls_at(self._mind), None if state.stop is not None else state.stopping.due)
+        return min((due for due in dues if due is not None), default=None)
 
     @property
     def over(self) -> bool:
@@ -73,6 +80,11 @@ class Coordinator:
         """Plain, JSON-able state: all that `restore` needs to answer as this mind would."""
         return self._mind.snapshot()
 
+    @property
+    def fixed(self) -> dict[str, Any]:
+        """What was known when the newest save was ordered: it goes into the bundle."""
+        return self._mind.fixed
+
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Take over the snapshot of a coordinator of the same job and roster."""
         self._mind.restore(snapshot)
@@ -89,7 +101,7 @@ def _on_group(mind: Mind, event: GroupFormed) -> list[Command]:
 def _on_loss(mind: Mind, event: RankDied | RankFailed) -> list[Command]:
     if mind.state.activity in ("gathering", "forming"):
         return on_loss_before_start(mind, event)
-    return on_death(mind, event.rank, event.message if isinstance(event, RankFailed) else event.cause)
+    return on_death(mind, event)
 
 
 def _on_time_reached(mind: Mind, event: TimeReached) -> list[Command]:
@@ -103,7 +115,10 @@ _TABLE: dict[type, Callable[[Mind, Any], list[Command]]] = {
     AveragingDone: on_averaging_done,
     Goodbye: on_goodbye,
     RankDied: _on_loss,
+    RankSuspected: on_suspected,
     RankFailed: _on_loss,
+    BundleKept: on_bundle_kept,
+    Resumed: on_resumed,
     StopRequested: on_stop,
     TimeReached: _on_time_reached,
     EndBy: on_end_by,

@@ -8,11 +8,15 @@ __all__ = ["Membership"]
 
 
 class Membership(msgspec.Struct, kw_only=True):
-    """The ranks of a run. alive: in order. causes: rank -> why it is gone, in order of death. left: said goodbye."""
+    """The ranks of a run. alive: in order. causes: rank -> why it is gone, in order of death. left: said goodbye.
+
+    formed_by: when the group that is being formed must stand.
+    """
 
     alive: list[int]
     causes: dict[int, str] = {}
     left: list[int] = []
+    formed_by: float = 0.0
 
     @property
     def dead(self) -> tuple[int, ...]:

@@ -7,16 +7,18 @@ what the journal holds and what the wire carries, so no field may ever be NaN or
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from flodl.decide.totals import EpochMetrics, IntervalMetrics, RunTotals, Scalar
+from flodl.spec.checkpoint import SaveReason
 
 __all__ = [
     "Alert",
     "Average",
     "AveragingDone",
+    "BundleKept",
     "CallbackName",
     "CallbackResult",
     "Command",
@@ -35,8 +37,11 @@ __all__ = [
     "RankFailed",
     "RankOrder",
     "RankReady",
+    "RankSuspected",
+    "Resumed",
     "Round",
     "RunWindow",
+    "SaveBegun",
     "StopRequested",
     "TimeReached",
     "WindowDone",
@@ -200,15 +205,46 @@ class RankDied(_Plain, frozen=True, kw_only=True, tag=True):
     cause: str
 
 
-class RankFailed(_Plain, frozen=True, kw_only=True, tag=True):
-    """A rank tells its own failure before it ends. kind: config (wrong key or value: exit 2), not_ready (data, device,
-    build: exit 3), step (the user's code raised while training). message: for people. trace: the last lines."""
+class RankSuspected(_Plain, frozen=True, kw_only=True, tag=True):
+    """Nothing was heard from a rank for a while. It may come back: nothing follows from it but a word to people."""
 
     at: float
     rank: int
-    kind: Literal["config", "not_ready", "step"]
+    silent_seconds: float
+
+
+class RankFailed(_Plain, frozen=True, kw_only=True, tag=True):
+    """A rank tells its own failure before it ends. kind: config (wrong key or value: exit 2), not_ready (data, device,
+    build: exit 3), step (the user's code raised while training), contact (it could not reach the others: where one has
+    died, that is why). message: for people. trace: the last lines."""
+
+    at: float
+    rank: int
+    kind: Literal["config", "not_ready", "step", "contact"]
     message: str
     trace: str = ""
+
+
+class BundleKept(_Plain, frozen=True, kw_only=True, tag=True):
+    """What came of the save of a round by a rank. error: why there is no bundle of it, "" where it is in place.
+
+    The rank tells what it could not send, the record tells the rest. remarks: what went wrong and does it no harm.
+    """
+
+    at: float
+    rank: int
+    round: int
+    error: str = ""
+    remarks: tuple[str, ...] = ()
+
+
+class Resumed(_Plain, frozen=True, kw_only=True, tag=True):
+    """The run goes on from a bundle. snapshot: of the coordinator that had it saved. origin: its meta file."""
+
+    at: float
+    round: int
+    origin: str
+    snapshot: dict[str, Any]
 
 
 class StopRequested(_Plain, frozen=True, kw_only=True, tag=True):
@@ -240,7 +276,10 @@ Event = (
     | AveragingDone
     | Goodbye
     | RankDied
+    | RankSuspected
     | RankFailed
+    | BundleKept
+    | Resumed
     | StopRequested
     | TimeReached
     | EndBy
@@ -257,6 +296,7 @@ class FormGroup(_Plain, frozen=True, kw_only=True, tag=True):
     (round acceptance after a death); 0: none. A window that waits for `Average` goes on and keeps what it has run; a
     grant ends: the rank falls back to its last finished round and waits for a new order. trial: the rank that, once
     it has the common start, evaluates one batch, so that a broken evaluation is told before anything is trained.
+    bundle: the common start is the bundle that the run goes on from; the source fetches it, everybody adopts it.
     """
 
     to: tuple[int, ...]
@@ -265,6 +305,7 @@ class FormGroup(_Plain, frozen=True, kw_only=True, tag=True):
     source: int | None = None
     accept_round: int = 0
     trial: int | None = None
+    bundle: bool = False
     reason: str
 
 
@@ -325,6 +366,22 @@ class Finish(_Plain, frozen=True, kw_only=True, tag=True):
     reason: str
 
 
+class SaveBegun(_Plain, frozen=True, kw_only=True, tag=True):
+    """The order beside it has `rank` save what round `round` has come to. Not sent to ranks: it goes to the record.
+
+    global_step: batches of all ranks so far. evaluates: the same rank evaluates the same weights.
+    """
+
+    rank: int
+    round: int
+    generation: int
+    epoch: int
+    global_step: int
+    why: SaveReason
+    evaluates: bool = False
+    reason: str
+
+
 class EpochEnded(_Plain, frozen=True, kw_only=True, tag=True):
     """An epoch's last sample is done. Not sent to ranks: it goes to the record."""
 
@@ -357,4 +414,4 @@ class End(_Plain, frozen=True, kw_only=True, tag=True):
 
 
 RankOrder = FormGroup | RunWindow | Average | Cut | Finish  # what goes to ranks
-Command = RankOrder | EpochEnded | IntervalEnded | Alert | End
+Command = RankOrder | SaveBegun | EpochEnded | IntervalEnded | Alert | End

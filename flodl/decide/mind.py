@@ -14,14 +14,15 @@ from flodl.decide.callbacks import Callbacks
 from flodl.decide.ledger import Ledger
 from flodl.decide.limits import Stopping
 from flodl.decide.membership import Membership
-from flodl.decide.messages import Alert, Command, End, RankReady, StopRequested
+from flodl.decide.messages import Alert, Command, End, RankReady, Resumed, StopRequested
 from flodl.decide.pace import Pace
 from flodl.decide.roster import Place
 from flodl.decide.rounds import Order
 from flodl.decide.tally import Intervals, Outcome, Tally
+from flodl.decide.timeouts import timeouts_of
 from flodl.spec.job import JobSpec
 
-__all__ = ["Activity", "Mind", "State", "alert"]
+__all__ = ["Activity", "Mind", "State", "alert", "asked"]
 
 Activity = Literal["gathering", "forming", "training", "recovering", "repairing", "finishing", "over"]
 
@@ -30,7 +31,8 @@ class State(msgspec.Struct, kw_only=True):
     """All plain state. formed: rank -> newest round it holds, of the group that is being formed. digests: of the
     common start. order: what the ranks run now. accepted: newest accepted round. failure: why the run must end as
     failed once it has saved. bad_rounds: rounds in a row with a contribution that was not finite. epochs_ended: how
-    many were recorded. held_round: the round that a repair spreads."""
+    many were recorded. held_round: the round that a repair spreads. origin: the bundle that the run goes on from, until
+    it does."""
 
     membership: Membership
     ledger: Ledger
@@ -50,17 +52,20 @@ class State(msgspec.Struct, kw_only=True):
     failure: str = ""
     bad_rounds: int = 0
     epochs_ended: list[int] = []
+    origin: Resumed | None = None
 
 
 class Mind:
-    """The one mutable thing that the coordinator's parts share."""
+    """The one mutable thing that the coordinator's parts share. fixed: what the save under way takes along."""
 
     def __init__(self, job: JobSpec, places: Sequence[Place]) -> None:
         self.job = job
         self.places = tuple(places)
         self.by_rank = {place.rank: place for place in places}
+        self.limits = timeouts_of(job.membership.timeout_scale)
         ranks = tuple(self.by_rank)
         self.pace = Pace(job, ranks, {place.rank: place.batch_size / place.speed for place in places})
+        self.fixed: dict[str, Any] = {}
         self.state = State(
             membership=Membership(alive=list(ranks)),
             ledger=Ledger(epoch_samples=0, num_epochs=job.trainer.num_epochs),
@@ -121,14 +126,34 @@ class Mind:
         totals = self.state.tally.totals(self.places, self.outcome())
         return [End(status=status, exit_code=exit_code, totals=totals, reason=reason)]
 
+    def fix(self) -> None:
+        """What is known now belongs to the round that is saved now."""
+        self.fixed = self.snapshot()
+
     def snapshot(self) -> dict[str, Any]:
         """Plain, JSON-able state."""
-        return {"state": msgspec.to_builtins(self.state, str_keys=True), "pace": self.pace.snapshot()}
+        return {
+            "state": msgspec.to_builtins(self.state, str_keys=True),
+            "pace": self.pace.snapshot(),
+            "asked": asked(self.job),
+        }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Take a snapshot of the same job over."""
         self.state = msgspec.convert(snapshot["state"], State, str_keys=True)
         self.pace.restore(snapshot["pace"])
+
+
+def asked(job: JobSpec) -> dict[str, Any]:
+    """What of a job has to be the same where a run goes on, and what makes its pace another one (`pace`)."""
+    trainer = job.trainer
+    return {
+        "model": job.model.target,
+        "trainer.seed": trainer.seed,
+        "trainer.batch_size": trainer.batch_size,
+        "trainer.limit_batches": trainer.limit_batches,
+        "pace": msgspec.json.encode((job.elche, job.guard, job.meta, trainer.deterministic)).decode(),
+    }
 
 
 def alert(text: str, reason: str, rank: int | None = None) -> Alert:

@@ -4,59 +4,114 @@ An averaging may have ended on some survivors and not on others. Survivors form 
 they hold. If anybody holds the round in question it is accepted, the dead rank's work in it included, and those who
 lack it adopt the holder's state; if nobody does, the survivors repeat it without the dead, whose work is owed again.
 A window that is under way goes on; a grant ends at its last finished round.
+
+Where a death (or an averaging that does not come about) is the end of the run, every rank is set free from what it
+waits for: each forms a group of its own, for which nobody is needed, and says which round it holds. The newest one is
+accepted, and one that holds it saves.
 """
 
 from __future__ import annotations
 
 from flodl.decide.accepting import accept_order, reclaim_dead
-from flodl.decide.finishing import on_death_at_end
-from flodl.decide.messages import Command, FormGroup, GroupFormed
+from flodl.decide.finishing import begin_finish, on_death_at_end
+from flodl.decide.messages import Command, FormGroup, GroupFormed, RankDied, RankFailed, RankSuspected
 from flodl.decide.mind import Mind, alert
 from flodl.decide.ordering import next_order
 from flodl.decide.rounds import Order
 from flodl.decide.training import average, cut
+from flodl.spec.checkpoint import SaveReason
 
-__all__ = ["on_death", "on_group_formed"]
+__all__ = ["on_death", "on_group_formed", "on_stall", "on_suspected", "stalls_at"]
 
-_EXIT_FAILED = 5  # until there are bundles, nothing can be resumed
+_EXIT_WHOLE = 4  # the newest bundle is whole
+_EXIT_FAILED = 5
 
 
-def on_death(mind: Mind, rank: int, cause: str) -> list[Command]:
+def on_suspected(mind: Mind, event: RankSuspected) -> list[Command]:
+    """Nothing was heard from a rank for a while."""
+    if not mind.state.membership.is_alive(event.rank):
+        return []
+    text = f"{mind.name(event.rank)} has not been heard for {event.silent_seconds:.1f} s"
+    return [alert(text, f"silent for {mind.limits.dead:g} s it is taken for dead", event.rank)]
+
+
+def on_death(mind: Mind, event: RankDied | RankFailed) -> list[Command]:
     """A rank is gone after the first window was ordered."""
-    state = mind.state
+    state, rank = mind.state, event.rank
+    first = state.membership.first_cause
+    cause = event.cause if isinstance(event, RankDied) else event.message
     if not state.membership.die(rank, f"{mind.name(rank)}: {cause}"):
         return []
     if state.activity == "finishing":
         return on_death_at_end(mind, rank)
-    spent = state.membership.is_spent(mind.job.membership.max_failure)
-    if not spent and len(mind.alive) == 1 and mind.job.elche.backend == "nccl":
-        spent = f"{mind.name(mind.alive[0])} is the only one left, and NCCL cannot go on alone"
-    if spent:
-        return mind.end("failed", _EXIT_FAILED, f"{state.membership.first_cause} ({spent})")
+    is_consequence = bool(first) and isinstance(event, RankFailed) and event.kind == "contact"
+    why = f"a consequence of the first death: {first}" if is_consequence else "the others go on with its work"
+    told: list[Command] = [alert(f"{mind.name(rank)} died: {cause}", why, rank)]
     mind.pace.remove(rank)
-    told: list[Command] = [alert(f"{mind.name(rank)} died: {cause}", "the others go on with its work", rank)]
     lost = state.callbacks.lose(rank)
     if lost:
         told.append(alert(lost, "training goes on", rank))
-    return [*told, *_form(mind, "recovering", f"{mind.name(rank)} is gone; {len(mind.alive)} ranks go on")]
+    if not mind.alive:
+        return [*told, *_end(mind, f"{state.membership.first_cause} (no rank is left)")]
+    ending = _ending(mind)
+    if ending is not None:
+        return [*told, *_part(mind, *ending, event.at)]
+    return [*told, *_form(mind, event.at, f"{mind.name(rank)} is gone; {len(mind.alive)} ranks go on")]
 
 
-def _form(mind: Mind, activity: str, reason: str, source: int | None = None) -> list[Command]:
+def _ending(mind: Mind) -> tuple[str, SaveReason] | None:
+    """Why the run must end now that a rank is dead, for people and for the bundle; None where it goes on."""
+    state = mind.state
+    first = state.membership.first_cause
+    if state.failure:
+        return state.failure, state.callbacks.why or "max_failure_exceeded"
+    spent = state.membership.is_spent(mind.job.membership.max_failure)
+    if spent:
+        return f"{first} ({spent})", "max_failure_exceeded"
+    if len(mind.alive) == 1 and mind.job.elche.backend == "nccl":
+        alone = f"{mind.name(mind.alive[0])} is the only one left, and NCCL cannot go on alone"
+        return f"{first} ({alone})", "single_survivor"
+    return None
+
+
+def _end(mind: Mind, reason: str) -> list[Command]:
+    """Nobody can save any more: what was saved before is what there is."""
+    code = _EXIT_FAILED if mind.state.callbacks.kept is None else _EXIT_WHOLE
+    return mind.end("failed", code, reason)
+
+
+def _form(mind: Mind, at: float, reason: str, *, repair_from: int | None = None) -> list[Command]:
     """Have the living ranks form the next generation."""
     state = mind.state
-    state.activity = "repairing" if activity == "repairing" else "recovering"
-    state.generation += 1
-    state.formed = {}
+    state.activity = "recovering" if repair_from is None else "repairing"
+    _begin_generation(mind, at + mind.limits.stall)
     return [
         FormGroup(
             to=mind.alive,
             generation=state.generation,
             ranks=mind.alive,
-            source=source,
-            accept_round=state.repairing_round if source is not None else 0,
+            source=repair_from,
+            accept_round=0 if repair_from is None else state.repairing_round,
             reason=reason,
         )
     ]
+
+
+def _part(mind: Mind, failure: str, why: SaveReason, at: float) -> list[Command]:
+    """The run ends: set everybody free."""
+    state = mind.state
+    state.failure, state.callbacks.why = failure, why
+    state.activity = "recovering"
+    _begin_generation(mind, at + mind.limits.collective)
+    reason = f"the run ends ({why}): each says which round it holds"
+    return [FormGroup(to=(rank,), generation=state.generation, ranks=(rank,), reason=reason) for rank in mind.alive]
+
+
+def _begin_generation(mind: Mind, formed_by: float) -> None:
+    state = mind.state
+    state.generation += 1
+    state.formed = {}
+    state.membership.formed_by = formed_by
 
 
 def on_group_formed(mind: Mind, event: GroupFormed) -> list[Command]:
@@ -68,18 +123,27 @@ def on_group_formed(mind: Mind, event: GroupFormed) -> list[Command]:
         return []
     held = {rank: state.formed[rank] for rank in mind.alive}
     newest = max(held.values())
+    if state.failure:
+        return _last_round(mind, order, held, event.at)
     if newest > state.accepted and min(held.values()) < newest:
-        return _repair(mind, newest, held)
+        return _repair(mind, newest, held, event.at)
     return _resume(mind, order, newest, event.at)
 
 
-def _repair(mind: Mind, newest: int, held: dict[int, int]) -> list[Command]:
+def _repair(mind: Mind, newest: int, held: dict[int, int], at: float) -> list[Command]:
     """Some hold a round that others lack: it is accepted, and its holder's state goes to everybody."""
     source = min(rank for rank, number in held.items() if number == newest)
     lacking = ", ".join(mind.name(rank) for rank, number in held.items() if number < newest)
     mind.state.repairing_round = newest
     reason = f"{mind.name(source)} holds round {newest}, so it counts; {lacking} adopt its state"
-    return _form(mind, "repairing", reason, source=source)
+    return _form(mind, at, reason, repair_from=source)
+
+
+def _last_round(mind: Mind, order: Order, held: dict[int, int], at: float) -> list[Command]:
+    """The run ends with the newest round that anybody holds; who lacks it does not save."""
+    newest = max(*held.values(), mind.state.accepted)
+    mind.state.callbacks.tried = [rank for rank in mind.alive if held.get(rank, 0) < newest]
+    return _resume(mind, order, newest, at)
 
 
 def _resume(mind: Mind, order: Order, newest: int, at: float) -> list[Command]:
@@ -93,8 +157,54 @@ def _resume(mind: Mind, order: Order, newest: int, at: float) -> list[Command]:
     if finished == order.number and finished > state.accepted:
         return accept_order(mind, order, at)
     reclaim_dead(mind)
+    if state.failure:
+        return begin_finish(mind, state.failure)
     if order.alone:
         return next_order(mind, at)
     if order.missing_reports(mind.alive):
         return cut(mind, order)
-    return average(mind, order)
+    return average(mind, order, at)
+
+
+# ------------------------------------------------------------------------------------------------------- the ceiling
+
+
+def stalls_at(mind: Mind) -> float | None:
+    """When what the living ranks do together has taken too long; None while they owe each other nothing."""
+    state, order, limits = mind.state, mind.state.order, mind.limits
+    if state.activity in ("recovering", "repairing"):
+        return state.membership.formed_by
+    if state.activity != "training" or order is None or mind.is_solo:
+        return None
+    if not order.alone:
+        return order.averaged_at + limits.stall if order.averaged_in == state.generation else None
+    if not state.accepted:
+        return None  # a first step compiles, and nobody knows for how long
+    callback_seconds = limits.callback if state.callbacks.running is not None else 0.0
+    return order.at + limits.stall + limits.step + callback_seconds
+
+
+def on_stall(mind: Mind, at: float) -> list[Command]:
+    """An averaging, or a new group, does not come about although everybody lives: save and stop."""
+    due, state, order = stalls_at(mind), mind.state, mind.state.order
+    if due is None or at < due or order is None:
+        return []
+    is_forming = state.activity in ("recovering", "repairing")
+    if is_forming and state.failure:
+        return _leave_the_silent(mind, order, at)
+    what = f"generation {state.generation} was not formed" if is_forming else f"round {order.number} was not averaged"
+    text = f"{what} in {mind.limits.stall:g} s, and no rank is known to be dead"
+    return [alert(text, "the run is saved and ends"), *_part(mind, text, "reduce_stall", at)]
+
+
+def _leave_the_silent(mind: Mind, order: Order, at: float) -> list[Command]:
+    """Some do not even answer alone: they are given up."""
+    state = mind.state
+    told: list[Command] = []
+    for rank in [rank for rank in mind.alive if rank not in state.formed]:
+        cause = f"did not answer in {mind.limits.collective:g} s when the run was to end"
+        state.membership.die(rank, f"{mind.name(rank)}: {cause}")
+        told.append(alert(f"{mind.name(rank)} {cause}", "it is given up", rank))
+    if not mind.alive:
+        return [*told, *_end(mind, state.failure)]
+    return [*told, *_last_round(mind, order, {rank: state.formed[rank] for rank in mind.alive}, at)]

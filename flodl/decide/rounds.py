@@ -15,8 +15,8 @@ class Order(msgspec.Struct, kw_only=True):
     """One order to all ranks: a round, or (alone) a grant of several.
 
     rounds: per rank, the dead of this order included. epochs: epoch of a rank's window. overshoot: batches that a rank
-    may run past its planned point. averaged_in: generation in which `Average` was last ordered, 0 before. at: when it
-    was ordered.
+    may run past its planned point. averaged_in: generation in which `Average` was last ordered, 0 before, and
+    averaged_at: when. at: when the order was given.
     """
 
     number: int
@@ -28,6 +28,7 @@ class Order(msgspec.Struct, kw_only=True):
     epochs: dict[int, int]
     overshoot: dict[int, int]
     averaged_in: int = 0
+    averaged_at: float = 0.0
     reports: dict[int, WindowDone] = {}
     results: dict[int, AveragingDone] = {}
 

@@ -62,15 +62,15 @@ def _after_reports(mind: Mind, at: float) -> list[Command]:
     """Everybody has reported: average, or accept what the ranks have combined alone."""
     order = mind.state.order
     assert order is not None
-    return accept_order(mind, order, at) if order.alone else average(mind, order)
+    return accept_order(mind, order, at) if order.alone else average(mind, order, at)
 
 
-def average(mind: Mind, order: Order) -> list[Command]:
+def average(mind: Mind, order: Order, at: float) -> list[Command]:
     """Have the round averaged by the living ranks."""
     state = mind.state
     ledger = state.ledger
     gamma = mind.job.elche.gamma
-    order.averaged_in = state.generation
+    order.averaged_in, order.averaged_at = state.generation, at
     order.results = {}
     ends = ledger.epoch is None or state.stop is not None or bool(state.failure)
     why = f"all {len(mind.alive)} ranks have reported round {order.number}"

@@ -11,6 +11,7 @@ lives. Ranks' output is forwarded line by line.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import time
@@ -54,6 +55,7 @@ __all__ = ["Agent", "main"]
 ORPHAN_GRACE_SECONDS = 2.0  # the controller is gone: nothing may be left five seconds later
 LAST_WORDS_SECONDS = 1.0
 READ_BYTES = 65536
+PIPE_BUF = 4096  # so much a writable pipe takes without blocking
 
 
 class Agent:
@@ -71,7 +73,10 @@ class Agent:
         self._run = NO_RUN
         self._unborn: dict[int, bytes] = {}  # rank -> what it is told; they wait for the warm process
         self._why_cold = "it was not told to warm up"
+        self._heard_at = time.monotonic()  # the controller
+        self._limit_seconds = 0.0  # of its silence, while a run is here
         self._kill_at: float | None = None  # ranks were told to end; KILL then
+        self._is_unread = False  # what it says
         self._is_leaving = False  # and then itself
         self._is_over = False
         self._is_lost = False  # why was said, and every end that follows from it is no news
@@ -104,6 +109,7 @@ class Agent:
     # ----------------------------------------------------------------------------------------------- the loop
 
     def _turn(self) -> None:
+        self._mind_silence()
         if self._kill_at is not None:
             if not self._incubator.alive:
                 self._end_run()
@@ -111,7 +117,22 @@ class Agent:
             if time.monotonic() >= self._kill_at:
                 self._incubator.signal_all(signal.SIGKILL)
                 self._kill_at = time.monotonic() + LAST_WORDS_SECONDS
-        self._watch.turn(None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic()))
+        dues = [due for due in (self._kill_at, self._silent_at) if due is not None]
+        self._watch.turn(max(0.0, min(dues) - time.monotonic()) if dues else None)
+
+    @property
+    def _silent_at(self) -> float | None:
+        """When the controller is lost unless it is heard before; None where its silence means nothing."""
+        if not self._limit_seconds or self._run == NO_RUN or self._kill_at is not None:
+            return None
+        return self._heard_at + self._limit_seconds
+
+    def _mind_silence(self) -> None:
+        """A partition brings no end of the stream: on this side of it ranks and agent end by themselves."""
+        due, now = self._silent_at, time.monotonic()
+        if due is not None and now >= due:
+            self._fail(f"its agent heard nothing from the controller for {now - self._heard_at:.1f} s")
+            self.stop(ORPHAN_GRACE_SECONDS)
 
     def _end_run(self) -> None:
         """No rank is left."""
@@ -124,10 +145,19 @@ class Agent:
     def _say(self, word: Word) -> None:
         rest = memoryview(encode_line(word))
         try:
-            while rest:
-                rest = rest[os.write(self._words_fd, rest) :]
-        except OSError:  # nobody listens any more
+            while rest and self._has_room():
+                rest = rest[os.write(self._words_fd, rest[:PIPE_BUF]) :]
+        except OSError:
+            self._is_unread = True
+        if self._is_unread:  # nobody listens any more
             self.stop(ORPHAN_GRACE_SECONDS)
+
+    def _has_room(self) -> bool:
+        """Behind a cut line nobody reads, and that must not keep the ranks alive."""
+        if not self._is_unread:
+            limit = LAST_WORDS_SECONDS if self._kill_at is not None else self._limit_seconds or None
+            self._is_unread = not select.select([], [self._words_fd], [], limit)[1]
+        return not self._is_unread
 
     # ------------------------------------------------------------------------------------------ the controller
 
@@ -139,6 +169,9 @@ class Agent:
         if not data:
             self._watch.forget(self._orders_fd)
             self.stop(ORPHAN_GRACE_SECONDS)
+        else:
+            self._mind_silence()  # what was said while this process slept comes too late
+            self._heard_at = time.monotonic()
         for line in self._orders.feed(data):
             try:
                 self._obey(decode_order(line))
@@ -183,6 +216,7 @@ class Agent:
         elif isinstance(order, Drop):
             self._programs.drop(order.id)
         else:
+            self._limit_seconds = order.limit_seconds
             self._say(Pong())
 
     # ------------------------------------------------------------------------------------------------- the ranks
@@ -202,6 +236,7 @@ class Agent:
             self._say(Failed(run=order.run, text="another run is under way on this host"))
             return
         self._run, self._is_lost = order.run, False
+        self._heard_at, self._limit_seconds = time.monotonic(), 0.0
         secret = decode_host_secret(order.secret)
         self._unborn = {rank: encode_birth(secret.payloads.get(rank, b""), secret.env) for rank in order.ranks}
         if self._incubator.is_ready:

@@ -112,7 +112,9 @@ class Drop(_Frame, frozen=True, kw_only=True, tag=True):
 
 
 class Ping(_Frame, frozen=True, kw_only=True, tag=True):
-    """Say `Pong`."""
+    """Say `Pong`. limit_seconds: while a run is here, silence of the controller for so long is its loss; 0: never."""
+
+    limit_seconds: float = 0.0
 
 
 class Stop(_Frame, frozen=True, kw_only=True, tag=True):

@@ -28,6 +28,7 @@ class RunFanOut:
         self._joined: list[tuple[HostLaunch, Session]] = []
         self._changed = threading.Condition()
         self._closed = False
+        self._is_over = threading.Event()  # nobody is told any more that the controller lives
 
     def start(self, hosts: Sequence[HostLaunch]) -> None:
         """Start one process per device on hosts that were met. All or nothing: raises NotReady with every cause."""
@@ -35,6 +36,8 @@ class RunFanOut:
         for host, session in self._joined:
             session.order(Warm(env=host.env, path=host.path, preload=host.preload))
             session.order(Start(run=self._run, ranks=host.ranks, devices=host.devices, secret=host.secret))
+            if host.beat_seconds:
+                threading.Thread(target=self._beat, args=(host, session), name="flodl-beat", daemon=True).start()
         with self._changed:
             self._changed.wait_for(lambda: self._troubles() or self._have_started(), STARTED_SECONDS)
             troubles = self._troubles()
@@ -64,6 +67,7 @@ class RunFanOut:
             self._closed = True
             self._changed.notify_all()
             sessions = [session for _, session in self._joined]
+        self._is_over.set()
         for session in sessions:
             session.clear(self._run, grace_seconds)
         end = time.monotonic() + grace_seconds + LAST_SECONDS
@@ -71,6 +75,11 @@ class RunFanOut:
             if not session.await_cleared(self._run, max(0.0, end - time.monotonic())):
                 session.kill()
                 session.await_cleared(self._run, LAST_SECONDS)
+
+    def _beat(self, host: HostLaunch, session: Session) -> None:
+        """Tell the agent that the controller lives, until this run is closed."""
+        while not self._is_over.wait(host.beat_seconds):
+            session.ping(host.dead_seconds)
 
     def _join(self, host: HostLaunch) -> str:
         with self._changed:

@@ -6,11 +6,12 @@ import ipaddress
 import os
 import sys
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from flodl.decide.roster import Place
+from flodl.decide.timeouts import timeouts_of
 from flodl.engine.keys import RunKeys
 from flodl.engine.payload import RankPayload, encode_host_secret
 from flodl.engine.server import Endpoints
@@ -50,17 +51,12 @@ def launches(
     keys: RunKeys,
     endpoints: Endpoints,
     threads: Mapping[str, int],
+    resume_round: int | None = None,
 ) -> tuple[HostLaunch, ...]:
-    """One per host that lends a device, in order. threads: host -> torch threads of each of its ranks.
-
-    Raises ConfigError where a variable of env_pass is not set.
-    """
+    """One per host that lends a device, in order. threads: host -> of each of its ranks. Raises ConfigError."""
     values = passed_values(job.cluster.env_pass, os.environ)
     found: list[HostLaunch] = []
-    for host in job.cluster.workers:
-        mine = [place for place in places if place.host == host.host]
-        if not mine:
-            continue
+    for host, mine in _lending(job, places):
         payloads = {
             place.rank: RankPayload(
                 run_id=run_id,
@@ -79,6 +75,7 @@ def launches(
                 speed=place.speed,
                 data_path=host.data_path,
                 path=_path(host),
+                resume_round=resume_round,
             )
             for local_rank, place in enumerate(mine)
         }
@@ -86,7 +83,16 @@ def launches(
     return tuple(found)
 
 
+def _lending(job: JobSpec, places: Sequence[Place]) -> Iterator[tuple[HostSpec, list[Place]]]:
+    """Hosts with at least one rank, and their ranks."""
+    for host in job.cluster.workers:
+        mine = [place for place in places if place.host == host.host]
+        if mine:
+            yield host, mine
+
+
 def _launch(job: JobSpec, host: HostSpec, payloads: Mapping[int, RankPayload], values: Mapping[str, str]) -> HostLaunch:
+    limits = timeouts_of(job.membership.timeout_scale)
     return HostLaunch(
         label=host.host,
         path=_path(host),
@@ -94,6 +100,8 @@ def _launch(job: JobSpec, host: HostSpec, payloads: Mapping[int, RankPayload], v
         ranks=tuple(payloads),
         devices=tuple(payload.device for payload in payloads.values()),
         secret=encode_host_secret(payloads, values),
+        beat_seconds=limits.heartbeat,
+        dead_seconds=limits.dead,
     )
 
 

@@ -13,16 +13,17 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from flodl.decide.timeouts import Timeouts
 from flodl.engine import protocol
 from flodl.engine.keys import KeyPair
-from flodl.engine.protocol import Answer, Ask, Beat, Hello, RankCommand, RankEvent, Up, Welcome
+from flodl.engine.protocol import Answer, Ask, Beat, Evicted, Hello, Pulse, RankCommand, RankEvent, Up, Welcome
 from flodl.engine.wire import Frames, SharedSocket
 from flodl.errors import FlodlError, NotReady
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["Dialled", "LinkClosedError", "RankLink"]
 
 DIAL_SECONDS = 10.0
-BEAT_SECONDS = 1.0
 UPLOAD_SECONDS = 120.0
 IN_FLIGHT_PARTS = 8
 
@@ -59,11 +59,25 @@ class Dialled(Protocol):
 
 
 class RankLink:
-    """Made by `dial`. progress and activity: written by the training loop, carried by the heartbeats."""
+    """Made by `dial`. progress and activity: written by the training loop, carried by the heartbeats.
 
-    def __init__(self, where: Dialled, context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes]) -> None:
+    on_lost: called in the reading thread, with the reason, once the controller has not been heard for the dead limit
+    or has declared this rank dead. It may not return.
+    """
+
+    on_lost: Callable[[str], None] | None = None
+
+    def __init__(
+        self,
+        where: Dialled,
+        context: zmq.Context[zmq.Socket[bytes]],
+        socket: zmq.Socket[bytes],
+        limits: Timeouts,
+    ) -> None:
         self.progress = 0
         self.activity = ""
+        self._limits = limits
+        self._heard = time.monotonic()
         self._where = where
         self._context = context
         self._inbox: queue.SimpleQueue[RankCommand | None] = queue.SimpleQueue()
@@ -73,16 +87,16 @@ class RankLink:
         self._welcomed = threading.Event()
         self._closed = False
         self._dropped = 0
-        self._wire = SharedSocket(socket, self._receive, self._beat, tick_seconds=BEAT_SECONDS)
+        self._wire = SharedSocket(socket, self._receive, self._beat, tick_seconds=limits.heartbeat)
 
     @classmethod
-    def dial(cls, where: Dialled, *, timeout_seconds: float = DIAL_SECONDS) -> RankLink:
+    def dial(cls, where: Dialled, *, timeout_seconds: float = DIAL_SECONDS, limits: Timeouts | None = None) -> RankLink:
         """Connect, shake hands, greet. Raises NotReady, in words, where that does not succeed in time."""
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
         socket = _socket(context, where, where.control)
         monitor = socket.get_monitor_socket(zmq.EVENT_ALL)
         socket.connect(where.control)
-        link = cls(where, context, socket)
+        link = cls(where, context, socket, limits or Timeouts())
         link._wire.start()
         link._post(Hello(pid=os.getpid()))
         trouble = _await(link._welcomed, monitor, timeout_seconds)
@@ -143,6 +157,18 @@ class RankLink:
         finally:
             socket.close(linger=0)
 
+    def download(self, name: str) -> bytearray:
+        """A part of the bundle that the run goes on from, whole; empty where the bundle has no such part.
+
+        Raises FlodlError with the controller's reason where it does not come.
+        """
+        socket = _socket(self._context, self._where, self._where.bulk)
+        try:
+            socket.connect(self._where.bulk)
+            return _download(socket, self._where.run_id, name)
+        finally:
+            socket.close(linger=0)
+
     def flush(self, timeout_seconds: float) -> bool:
         """Wait until the controller has read everything that was sent; False where it does not answer in time."""
         try:
@@ -195,6 +221,12 @@ class RankLink:
         frame = protocol.down(frames[0].bytes, self._where.run_id) if len(frames) == 1 else None
         if frame is None:
             self._dropped += 1
+            return
+        self._heard = time.monotonic()
+        if isinstance(frame.message, Pulse):
+            return
+        if isinstance(frame.message, Evicted):
+            self._lose("the controller has declared this rank dead")
         elif isinstance(frame.message, Answer):
             with self._ask_lock:
                 asked = self._asked.get(frame.message.id)
@@ -207,8 +239,15 @@ class RankLink:
 
     def _beat(self) -> None:
         if self._welcomed.is_set():
+            silent = time.monotonic() - self._heard
+            if silent > self._limits.dead:
+                self._lose(f"nothing was heard from the controller for {silent:.1f} s")
             with contextlib.suppress(LinkClosedError, FlodlError):
                 self._post(Beat(progress=self.progress, activity=self.activity))
+
+    def _lose(self, why: str) -> None:
+        if self.on_lost is not None and not self._closed:
+            self.on_lost(why)
 
     def _post(self, message: RankEvent | Hello | Beat | Ask) -> None:
         data = protocol.encode(Up(self._where.run_id, message))
@@ -279,6 +318,41 @@ def _upload(socket: zmq.Socket[bytes], run_id: str, name: str, chunks: Iterable[
     say(protocol.Whole(sha256=digest.hexdigest()))
     while _heard(socket, run_id, name) >= 0:
         pass
+
+
+def _download(socket: zmq.Socket[bytes], run_id: str, name: str) -> bytearray:
+    """Pieces of at most PART_BYTES; at most IN_FLIGHT_PARTS of them asked for and not there yet."""
+
+    def ask(offset: int) -> None:
+        socket.send(protocol.encode(protocol.BulkUp(run_id, protocol.Want(name=name, offset=offset))))
+
+    def piece() -> tuple[protocol.Piece, bytes]:
+        if not socket.poll(int(UPLOAD_SECONDS * 1000)):
+            raise FlodlError(f"the download of {name} stalls: no answer for {UPLOAD_SECONDS:g} s")
+        header, *beside = socket.recv_multipart()
+        frame = protocol.bulk_down(header, run_id)
+        if frame is None or not isinstance(frame.message, protocol.Piece) or len(beside) != 1:
+            raise FlodlError(f"the download of {name} met a malformed answer")
+        if frame.message.error:
+            raise FlodlError(f"the controller cannot give {name}: {frame.message.error}")
+        return frame.message, beside[0]
+
+    ask(0)
+    first, data = piece()
+    whole = bytearray(first.total)
+    whole[: len(data)] = data
+    offsets = list(range(protocol.PART_BYTES, first.total, protocol.PART_BYTES))
+    for number, offset in enumerate(offsets):
+        if number < IN_FLIGHT_PARTS:
+            ask(offset)
+    for number in range(len(offsets)):
+        found, data = piece()
+        if number + IN_FLIGHT_PARTS < len(offsets):
+            ask(offsets[number + IN_FLIGHT_PARTS])
+        if found.total != first.total or len(data) != min(protocol.PART_BYTES, found.total - found.offset):
+            raise FlodlError(f"{name} has changed while it was read")
+        whole[found.offset : found.offset + len(data)] = data
+    return whole
 
 
 def _heard(socket: zmq.Socket[bytes], run_id: str, name: str) -> int:

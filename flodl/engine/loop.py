@@ -59,11 +59,12 @@ class Loop(Edges):
     def train_batch(self) -> None:
         """One batch: load, set the learning rate, forward and backward (slice by slice), step."""
         parts = self.parts
+        self.link.activity = "train"  # a data set that hangs is a rank without progress
         with self.tally.timing("data_wait"):
             batch = parts.feed.next()
         if batch is None:
             return
-        self.link.progress, self.link.activity = self.link.progress + 1, "train"
+        self.link.progress += 1
         self.tally.learning_rate = parts.rate.at(self.samples_dealt)
         parts.pace.begin()
         gradients = parts.slices.gradients(batch)

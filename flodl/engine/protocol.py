@@ -16,6 +16,7 @@ import msgspec
 from flodl.decide.messages import (
     Average,
     AveragingDone,
+    BundleKept,
     Cut,
     Finish,
     FormGroup,
@@ -38,14 +39,18 @@ __all__ = [
     "BulkUp",
     "Credit",
     "Down",
+    "Evicted",
     "Hello",
     "Offer",
     "Part",
+    "Piece",
+    "Pulse",
     "RankCommand",
     "RankEvent",
     "StoreOp",
     "Stored",
     "Up",
+    "Want",
     "Welcome",
     "Whole",
     "bulk_down",
@@ -61,7 +66,7 @@ PART_BYTES = 1 << 20
 BULK_LIMIT_BYTES = PART_BYTES + 4096
 
 StoreOp = Literal["ping", "set", "get", "wait", "add", "append", "compare_set", "delete", "check", "num_keys"]
-RankEvent = RankReady | GroupFormed | WindowDone | AveragingDone | Goodbye | RankFailed
+RankEvent = RankReady | GroupFormed | WindowDone | AveragingDone | Goodbye | RankFailed | BundleKept
 RankCommand = FormGroup | RunWindow | Average | Cut | Finish
 
 _T = TypeVar("_T")
@@ -106,6 +111,14 @@ class Welcome(_Message, frozen=True, kw_only=True, tag=True):
     """The answer to `Hello`."""
 
 
+class Pulse(_Message, frozen=True, kw_only=True, tag=True):
+    """The controller lives, and hears this rank's connection."""
+
+
+class Evicted(_Message, frozen=True, kw_only=True, tag=True):
+    """This rank was declared dead: whatever it says is not heard any more. It ends itself."""
+
+
 class Answer(_Message, frozen=True, kw_only=True, tag=True):
     """The answer to an `Ask`. error: why there is none, "" where there is."""
 
@@ -135,6 +148,21 @@ class Whole(_Message, frozen=True, kw_only=True, tag=True):
     sha256: str
 
 
+class Want(_Message, frozen=True, kw_only=True, tag=True):
+    """A rank asks for bytes of what the run goes on from."""
+
+    name: str
+    offset: int
+
+
+class Piece(_Message, frozen=True, kw_only=True, tag=True):
+    """The answer to `Want`; the bytes are in the frame beside this header. total: size of the whole."""
+
+    offset: int
+    total: int = 0
+    error: str = ""
+
+
 class Credit(_Message, frozen=True, kw_only=True, tag=True):
     """So many bytes are on the controller's side; the sender keeps a bounded part in flight."""
 
@@ -151,28 +179,30 @@ class Up(msgspec.Struct, frozen=True, array_like=True):
     """A frame of a rank."""
 
     run: str
-    message: RankReady | GroupFormed | WindowDone | AveragingDone | Goodbye | RankFailed | Hello | Beat | Ask
+    message: (
+        RankReady | GroupFormed | WindowDone | AveragingDone | Goodbye | RankFailed | BundleKept | Hello | Beat | Ask
+    )
 
 
 class Down(msgspec.Struct, frozen=True, array_like=True):
     """A frame of the controller."""
 
     run: str
-    message: FormGroup | RunWindow | Average | Cut | Finish | Welcome | Answer
+    message: FormGroup | RunWindow | Average | Cut | Finish | Welcome | Pulse | Evicted | Answer
 
 
 class BulkUp(msgspec.Struct, frozen=True, array_like=True):
     """A header of a rank on the bulk socket."""
 
     run: str
-    message: Offer | Part | Whole
+    message: Offer | Part | Whole | Want
 
 
 class BulkDown(msgspec.Struct, frozen=True, array_like=True):
     """A header of the controller on the bulk socket."""
 
     run: str
-    message: Credit | Stored
+    message: Credit | Stored | Piece
 
 
 _encoder = msgspec.msgpack.Encoder()

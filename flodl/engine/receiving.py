@@ -64,6 +64,11 @@ class Receiving:
         self.dropped += 1
         return None
 
+    def refuse(self, route: bytes, why: str) -> Stored:
+        """Drop what comes over this connection."""
+        self._forget(route)
+        return Stored(error=why)
+
     def close(self) -> None:
         """Drop what is unfinished."""
         for route in list(self._uploads):

@@ -20,16 +20,19 @@ import zmq
 from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils import z85
 
+from flodl.decide.timeouts import Timeouts
+from flodl.decide.vigil import Sighting
 from flodl.engine import protocol
 from flodl.engine.keys import KeyPair, RunKeys
 from flodl.engine.keyvalue import KeyValue, Reply
 from flodl.engine.port_holder import holder_of
-from flodl.engine.protocol import Ask, Beat, Down, Hello, RankCommand, RankEvent, Welcome
+from flodl.engine.protocol import Ask, Beat, Down, Evicted, Hello, Pulse, RankCommand, RankEvent, Welcome
 from flodl.engine.receiving import Receiving, UploadSink
+from flodl.engine.serving import ReadPart, Serving
 from flodl.engine.wire import Frames, SharedSocket
 from flodl.errors import ConfigError, NotReady, Problem
 
-__all__ = ["Endpoints", "LinkServer", "Listen", "Sighting"]
+__all__ = ["Endpoints", "LinkServer", "Listen"]
 
 ZAP_DOMAIN = "flodl"
 HANDSHAKE_MS = 3000
@@ -44,20 +47,16 @@ class Endpoints(NamedTuple):
 
 
 class Listen(NamedTuple):
-    """Where a run's server listens, and for whom. port: control, bulk is the next number; 0: two free ones."""
+    """Where a run's server listens, and for whom. port: control, bulk is the next number; 0: two free ones.
+
+    limits: how often ranks are told that the controller lives, and what the world above makes of their silence.
+    """
 
     address: str
     port: int
     run_id: str
     keys: RunKeys
-
-
-class Sighting(msgspec.Struct, frozen=True):
-    """When a rank was last heard (monotonic seconds), and what its training loop said it had done."""
-
-    at: float
-    progress: int = 0
-    activity: str = ""
+    limits: Timeouts = Timeouts()
 
 
 class LinkServer:
@@ -69,6 +68,7 @@ class LinkServer:
         context: zmq.Context[zmq.Socket[bytes]],
         on_event: Callable[[RankEvent], None],
         open_upload: Callable[[int, str], UploadSink],
+        read: ReadPart | None = None,
     ) -> None:
         self.endpoints = Endpoints("", "")
         self._run_id = listen.run_id
@@ -81,8 +81,11 @@ class LinkServer:
         self._owed: dict[int, list[bytes]] = {}
         self._routes_lock = threading.Lock()
         self._sightings: dict[int, Sighting] = {}
+        self._evicted: set[int] = set()
+        self._beat_seconds = listen.limits.heartbeat
         self._dropped = 0
         self._receiving = Receiving(listen.run_id, open_upload)
+        self._serving = Serving(listen.run_id, read)
         self._wires: list[SharedSocket] = []
 
     @classmethod
@@ -92,14 +95,15 @@ class LinkServer:
         *,
         on_event: Callable[[RankEvent], None],
         open_upload: Callable[[int, str], UploadSink],
+        read: ReadPart | None = None,
     ) -> LinkServer:
-        """Begin to listen.
+        """Begin to listen. read: of what ranks may ask for, None: nothing.
 
         Raises ConfigError: a wildcard address; NotReady: an address that is not this machine's, a busy port (naming
         its holder).
         """
         numeric = _numeric(listen.address)
-        server = cls(listen, zmq.Context(1), on_event, open_upload)
+        server = cls(listen, zmq.Context(1), on_event, open_upload, read)
         server._gate.start()
         try:
             server._listen(numeric, listen.port, listen.keys.server)
@@ -111,6 +115,14 @@ class LinkServer:
     def send(self, rank: int, command: RankCommand) -> None:
         """Send an order. What cannot be delivered now is delivered when the rank is next heard. Never blocks."""
         self._deliver(rank, protocol.encode(Down(self._run_id, command)))
+
+    def evict(self, rank: int) -> None:
+        """From now on nothing that this rank says is heard; where it still speaks it is told to end itself."""
+        self._evicted.add(rank)
+        with self._routes_lock:
+            self._owed.pop(rank, None)
+            route = self._routes.get(rank)
+        self._dismiss(route)
 
     def forget_generation(self, generation: int) -> None:
         """Drop a generation's rendezvous keys; whoever still waits for one is told so."""
@@ -149,7 +161,10 @@ class LinkServer:
         first = _bind(control, numeric, port)
         second = _bind(bulk, numeric, port + 1 if port else 0)
         self.endpoints = Endpoints(first, second)
-        self._wires = [SharedSocket(control, self._hear, self._tick), SharedSocket(bulk, self._hear_bulk)]
+        self._wires = [
+            SharedSocket(control, self._hear, self._tick, tick_seconds=self._beat_seconds),
+            SharedSocket(bulk, self._hear_bulk),
+        ]
         for wire in self._wires:
             wire.start()
 
@@ -160,6 +175,9 @@ class LinkServer:
         frame = protocol.up(frames[1].bytes, self._run_id) if rank is not None and len(frames) == 2 else None
         if rank is None or frame is None:
             self._dropped += 1
+            return
+        if rank in self._evicted:
+            self._dismiss(frames[0].bytes)
             return
         self._learn_route(rank, frames[0].bytes)
         message, now = frame.message, time.monotonic()
@@ -183,15 +201,29 @@ class LinkServer:
         if rank is None or len(frames) not in (2, 3):
             self._dropped += 1
             return
-        answer = self._receiving.hear(frames[0].bytes, rank, [frame.buffer for frame in frames[1:]])
+        route = frames[0].bytes
+        served = self._serving.answer(frames[1].bytes) if len(frames) == 2 else None
+        if served is not None:
+            header = protocol.encode(protocol.BulkDown(self._run_id, served[0]))
+            with contextlib.suppress(zmq.ZMQError):
+                self._wires[1].send((route, header, served[1]))
+            return
+        if rank in self._evicted:
+            answer = self._receiving.refuse(route, "this rank was declared dead: nothing of it is stored")
+        else:
+            answer = self._receiving.hear(route, rank, [frame.buffer for frame in frames[1:]])
         if answer is not None:
             with contextlib.suppress(zmq.ZMQError):
-                self._wires[1].send((frames[0].bytes, protocol.encode(protocol.BulkDown(self._run_id, answer))))
+                self._wires[1].send((route, protocol.encode(protocol.BulkDown(self._run_id, answer))))
 
     def _tick(self) -> None:
         with self._values_lock:
             replies = self._values.expire(time.monotonic())
         self._reply(replies)
+        pulse = protocol.encode(Down(self._run_id, Pulse()))
+        for rank, route in list(self._routes.items()):
+            if rank not in self._evicted:
+                self._try(route, pulse)
 
     def _learn_route(self, rank: int, route: bytes) -> None:
         if self._routes.get(rank) == route:
@@ -208,6 +240,15 @@ class LinkServer:
         for reply in replies:
             assert isinstance(reply.to, int)
             self._deliver(reply.to, protocol.encode(Down(self._run_id, reply.answer)))
+
+    def _dismiss(self, route: bytes | None) -> None:
+        if route is not None:
+            self._try(route, protocol.encode(Down(self._run_id, Evicted())))
+
+    def _try(self, route: bytes, data: bytes) -> None:
+        """What may be lost: it is said again, or whoever it is for is gone."""
+        with self._routes_lock, contextlib.suppress(zmq.ZMQError, IndexError):
+            self._wires[0].send((route, data))
 
     def _deliver(self, rank: int, data: bytes) -> None:
         with self._routes_lock:  # also keeps the order of one rank's messages

@@ -46,6 +46,7 @@ __all__ = ["AgentStreams", "Session"]
 
 KEPT_LINES = 20
 READ_BYTES = 65536
+UNANSWERED_PINGS = 32  # more are not sent: an agent that sleeps does not read, and a pipe is soon full
 NO_FLODL = re.compile(r"No module named '?(flodl|msgspec)\b")
 
 
@@ -92,7 +93,7 @@ class Session:
         self._write_lock = threading.RLock()
         self._changed = threading.Condition()
         self._errors_are_read = threading.Event()
-        self._pongs = 0
+        self._pings = self._pongs = 0
         self._end: HostUnready | None = None
         self._why = ""
         self._part: _Part | None = None
@@ -131,14 +132,23 @@ class Session:
             late = f"its agent did not answer within {timeout_seconds:g} s"
             return self._end or HostUnready(self.host, "timeout", late, lines=self._lines)
 
-    def measure(self, timeout_seconds: float) -> None:
-        """Note how long one round trip takes."""
+    def measure(self, timeout_seconds: float) -> bool:
+        """Note how long one round trip takes; False where nothing comes back."""
         begun, before = time.perf_counter(), self._pongs
-        self.order(Ping())
+        self.ping()
         with self._changed:
-            if self._changed.wait_for(lambda: self._pongs > before or self._end, timeout_seconds):
-                latency_ms = (time.perf_counter() - begun) * 1000
-                self.greeting = msgspec.structs.replace(self.greeting, latency_ms=latency_ms)
+            self._changed.wait_for(lambda: self._pongs > before or self._end, timeout_seconds)
+            if self._pongs == before:
+                return False
+            latency_ms = (time.perf_counter() - begun) * 1000
+            self.greeting = msgspec.structs.replace(self.greeting, latency_ms=latency_ms)
+            return True
+
+    def ping(self, limit_seconds: float = 0.0) -> None:
+        """A sign of life. limit_seconds: what the agent's runs then outlive of silence; 0: any."""
+        if self._pings - self._pongs < UNANSWERED_PINGS:
+            self._pings += 1
+            self.order(Ping(limit_seconds=limit_seconds))
 
     def run(self, module: str, given: str) -> HostErrand:
         """Start a program there. Raises HostUnready where the agent is gone."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import select
 import sys
 from collections.abc import Mapping
 from typing import Any, Literal, NoReturn
@@ -17,12 +18,14 @@ import torch._dynamo
 
 from flodl.decide.messages import RankFailed, RankReady
 from flodl.decide.roster import resolve_mode
+from flodl.decide.timeouts import Timeouts, timeouts_of
 from flodl.engine.averaging.elastic import ElasticRule
 from flodl.engine.averaging.gradients import GradientRule
 from flodl.engine.averaging.layout import fingerprint
 from flodl.engine.averaging.parameters import ParameterRule
 from flodl.engine.averaging.rule import Rule
 from flodl.engine.build import Built, Surroundings, build
+from flodl.engine.bundle import TrainingState
 from flodl.engine.callbacks import Callbacks
 from flodl.engine.data import Feed
 from flodl.engine.determinism import make_deterministic
@@ -30,7 +33,7 @@ from flodl.engine.edges import Parts
 from flodl.engine.failure import trace_of, words_of
 from flodl.engine.groups import GroupAverager, gloo_group, nccl_group
 from flodl.engine.interface import check_interface
-from flodl.engine.link import RankLink
+from flodl.engine.link import LinkClosedError, RankLink
 from flodl.engine.loop import Loop
 from flodl.engine.memory import is_out_of_memory, memory_words
 from flodl.engine.micro import Slices
@@ -39,30 +42,38 @@ from flodl.engine.pace import Pace
 from flodl.engine.payload import RankPayload
 from flodl.engine.pinning import check_card
 from flodl.engine.project import project_files
+from flodl.engine.resuming import Resuming
 from flodl.engine.rounds import Rounds
+from flodl.engine.saver import Saver
 from flodl.engine.schedule import LearningRate
-from flodl.errors import ConfigError, FlodlError, NotReady
+from flodl.errors import ConfigError, FlodlError, NotReady, RunFailed
 from flodl.spec.elche import ElCheConfig
 from flodl.spec.job import JobSpec
 
 __all__ = ["main", "make_loop", "make_rule", "positions_per_epoch", "serve", "surroundings"]
 
-DEAD_SECONDS = 30.0
-GRANT_SECONDS = 600.0  # a grant's rounds also wait for the slowest rank's steps and callbacks
 BESIDE_TRAINING = 10  # niceness
 
-FailureKind = Literal["config", "not_ready", "step"]
+FailureKind = Literal["config", "not_ready", "step", "contact"]
 
 
 def main(payload: RankPayload) -> NoReturn:
     """Be one rank; ends the process (0, or 1 after a failure was told)."""
     torch.set_num_threads(payload.threads)
-    link = RankLink.dial(payload)
+    link = RankLink.dial(payload, limits=timeouts_of(payload.job.membership.timeout_scale))
+    link.on_lost = lambda why: _fall(f"{_where(payload)}: {why}: it ends itself")
     done = serve(payload, link)
     link.close()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0 if done else 1)  # threads of an abandoned group would hold up an orderly exit
+
+
+def _fall(why: str) -> NoReturn:
+    """End this process from any thread, whatever the others hold or hang in; whoever reads its output may be gone."""
+    if select.select([], [2], [], 0)[1]:
+        os.write(2, f"{why}\n".encode())
+    os._exit(1)
 
 
 def serve(payload: RankPayload, link: Link) -> bool:
@@ -125,11 +136,13 @@ def make_loop(payload: RankPayload, built: Built, link: Link) -> Loop:
     elche = job.elche.resolved(resolve_mode(payload.world))
     summing = device if elche.backend == "nccl" or len(payload.world) == 1 else torch.device("cpu")
     rule = make_rule(job, elche, built, len(payload.world), {"device": device, "flat_device": summing})
-    scale = job.membership.timeout_scale
-    averager = GroupAverager(payload.rank, link.store, _group(payload, elche, scale))
+    limits = timeouts_of(job.membership.timeout_scale)
+    averager = GroupAverager(payload.rank, link.store, _group(payload, elche, limits))
     beside = elche.is_async and len(payload.world) > 1
     niceness = BESIDE_TRAINING if beside else 0
-    rounds = Rounds(payload.rank, built.model, rule, averager, niceness=niceness, device=summing)
+    state = TrainingState(built.model, built.optimizer, rule)
+    resuming = None if payload.resume_round is None else Resuming(payload.resume_round, link, state)
+    rounds = Rounds(payload.rank, built.model, rule, averager, niceness=niceness, device=summing, resuming=resuming)
     positions = positions_per_epoch(job, built.num_samples)
     feed = Feed(
         built.train,
@@ -149,10 +162,10 @@ def make_loop(payload: RankPayload, built: Built, link: Link) -> Loop:
         rate=LearningRate(built.optimizer, built.schedule, positions * job.trainer.num_epochs, job.trainer.batch_size),
         pace=Pace(device, payload.speed),
         rounds=rounds,
-        callbacks=Callbacks(link, rule, built, device, job.eval),
+        callbacks=Callbacks(Saver(payload.rank, link, built.model, state), rule, built, device, job.eval),
     )
     built.model.train()
-    return Loop(parts, link, Orders(link, patience_seconds=DEAD_SECONDS * scale))
+    return Loop(parts, link, Orders(link, patience_seconds=limits.collective))
 
 
 def make_rule(
@@ -195,9 +208,9 @@ def _slices(payload: RankPayload, built: Built, device: torch.device) -> Slices:
     )
 
 
-def _group(payload: RankPayload, elche: ElCheConfig, scale: float):
-    waits = GRANT_SECONDS if elche.is_sync or elche.averages == "gradients" else 0.0
-    timeout_seconds = (2 * DEAD_SECONDS + waits) * scale
+def _group(payload: RankPayload, elche: ElCheConfig, limits: Timeouts):
+    waits = limits.alone if elche.is_sync or elche.averages == "gradients" else 0.0
+    timeout_seconds = limits.collective + waits
     if elche.backend == "nccl":
         return nccl_group(timeout_seconds)
     return gloo_group(payload.interface or "127.0.0.1", timeout_seconds)
@@ -227,4 +240,6 @@ def _ready(payload: RankPayload, built: Built) -> RankReady:
 def _kind(error: BaseException, *, has_trained: bool) -> FailureKind:
     if isinstance(error, ConfigError):
         return "config"
+    if has_trained and isinstance(error, RunFailed | LinkClosedError):
+        return "contact"
     return "step" if has_trained or not isinstance(error, FlodlError | OSError | ImportError) else "not_ready"

@@ -31,11 +31,15 @@ from flodl.decide.messages import (
     RunWindow,
     StopRequested,
     TimeReached,
+    WindowDone,
 )
 from flodl.decide.roster import Place
+from flodl.decide.timeouts import Timeouts
+from flodl.decide.vigil import Vigil
 from flodl.engine.errands import ending
 from flodl.engine.receiving import UploadSink
 from flodl.engine.server import Endpoints, LinkServer, Listen
+from flodl.engine.serving import ReadPart
 from flodl.errors import FlodlError, Interrupted, NotReady
 from flodl.ports import FanOut, HostLaunch, HostNotice
 from flodl.spec.cluster import JoinSpec
@@ -44,7 +48,7 @@ __all__ = ["LiveWorld"]
 
 KEPT_LINES = 20
 POLL_SECONDS = 0.5
-GRACE_SECONDS = 10.0
+LOOKS_PER_BEAT = 4
 
 OnLine = Callable[[int, str, str], None]  # rank (-1: the host's own), host label, text
 
@@ -52,10 +56,14 @@ OnLine = Callable[[int, str, str], None]  # rank (-1: the host's own), host labe
 class LiveWorld:
     """Made by `open`; `launch` starts the ranks in the background."""
 
-    def __init__(self, places: Sequence[Place], fan_out: FanOut, on_line: OnLine) -> None:
+    def __init__(self, places: Sequence[Place], fan_out: FanOut, on_line: OnLine, limits: Timeouts) -> None:
         self._places = {place.rank: place for place in places}
         self._fan_out = fan_out
         self._on_line = on_line
+        self._limits = limits
+        self._vigil = Vigil(limits, {place.rank: place.host for place in places})
+        self._verdicts: deque[Event] = deque()
+        self._look_at = 0.0
         self._news: queue.SimpleQueue[Event | FlodlError] = queue.SimpleQueue()
         self._lines: dict[int, deque[str]] = {rank: deque(maxlen=KEPT_LINES) for rank in (-1, *self._places)}
         self._ready: set[int] = set()
@@ -76,11 +84,12 @@ class LiveWorld:
         *,
         listen: Listen,
         open_upload: Callable[[int, str], UploadSink],
+        read: ReadPart | None = None,
         on_line: OnLine = lambda rank, host, text: None,
     ) -> LiveWorld:
-        """Listen for these ranks. Raises NotReady. on_line and open_upload are called in other threads."""
-        world = cls(places, fan_out, on_line)
-        world._server = LinkServer.bind(listen, on_event=world._news.put, open_upload=open_upload)
+        """Listen for these ranks. Raises NotReady. on_line, open_upload and read are called in other threads."""
+        world = cls(places, fan_out, on_line, listen.limits)
+        world._server = LinkServer.bind(listen, on_event=world._news.put, open_upload=open_upload, read=read)
         return world
 
     @property
@@ -111,7 +120,10 @@ class LiveWorld:
 
         Raises NotReady where the start failed, Interrupted after `hurry`.
         """
-        limit = timeout_seconds
+        self._look()
+        if self._verdicts:
+            return self._verdicts.popleft()
+        limit = min(timeout_seconds, self._limits.heartbeat / LOOKS_PER_BEAT)
         if self._ready_by is not None:
             limit = min(limit, max(0.0, self._ready_by - time.monotonic()))
         if deadline is not None:
@@ -124,17 +136,36 @@ class LiveWorld:
             return TimeReached(at=now) if deadline is not None and now >= deadline else None
         if isinstance(news, FlodlError):
             raise news
+        if isinstance(news, RankDied) and news.rank in self._left:  # a goodbye came first, or it was told already
+            return self.next_event(0.0, deadline)
+        self._heed(news)
+        return msgspec.structs.replace(news, at=time.monotonic())
+
+    def _heed(self, news: Event) -> None:
+        """What an event changes in this world."""
         if isinstance(news, RankReady):
             self._ready.add(news.rank)
             if self._ready | self._left >= self._places.keys():
                 self._ready_by = None
-        elif isinstance(news, Goodbye):
+        elif isinstance(news, WindowDone):
+            self._vigil.window(news.rank, (news.compute_ms + news.data_wait_ms) / 1000.0)
+        elif isinstance(news, Goodbye | RankDied):
             self._left.add(news.rank)
-        elif isinstance(news, RankDied):
-            if news.rank in self._left:  # a goodbye came first, or this death was told already
-                return self.next_event(0.0, deadline)
-            self._left.add(news.rank)
-        return msgspec.structs.replace(news, at=time.monotonic())
+            self._vigil.release(news.rank)
+            if isinstance(news, RankDied):
+                self.server.evict(news.rank)
+
+    def _look(self) -> None:
+        """Judge what was heard, a few times per heartbeat; who is declared dead is ended where it may still run."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + self._limits.heartbeat / LOOKS_PER_BEAT
+        for event in self._vigil.judge(now, self.server.sightings()):
+            if isinstance(event, RankDied):
+                self._heed(event)
+                self._fan_out.signal(event.rank, signal.SIGKILL)
+            self._verdicts.append(event)
 
     def execute(self, command: Command) -> None:
         """Send an order to its ranks. Orders to nobody (Alert, EpochEnded, End) are the listeners'."""
@@ -151,7 +182,7 @@ class LiveWorld:
         if self._closed:
             return
         self._closed = True
-        self._fan_out.close(0.0 if self._hurried else GRACE_SECONDS)
+        self._fan_out.close(0.0 if self._hurried else self._limits.grace)
         for thread in self._threads:
             thread.join(POLL_SECONDS * 4)
         self.server.close()
@@ -161,6 +192,10 @@ class LiveWorld:
     def request_stop(self, reason: str) -> None:
         """Ask for an orderly end. Safe in a signal handler and in any thread."""
         self._news.put(StopRequested(at=0.0, reason=reason))
+
+    def tell(self, event: Event) -> None:
+        """Something that the record has to say. Safe in any thread; stamped when it is handed on."""
+        self._news.put(event)
 
     def end_by(self, seconds_left: float, rule: str) -> None:
         """Tell that the run has to be over in so many seconds from now."""

@@ -20,6 +20,7 @@ from flodl.decide.messages import (
     RankDied,
     RankFailed,
     RankReady,
+    RankSuspected,
     StopRequested,
 )
 from flodl.record.files import LineFile
@@ -84,6 +85,8 @@ def _event(event: Event) -> str:
             return f"rank {event.rank} is ready on {event.host} ({event.device})"
         case RankDied():
             return f"rank {event.rank} died: {event.cause}"
+        case RankSuspected():
+            return f"rank {event.rank} was not heard for {event.silent_seconds:.1f} s"
         case RankFailed():
             return f"rank {event.rank} failed ({event.kind}): {event.message}" + (
                 f"\n{event.trace}" if event.trace else ""

@@ -13,6 +13,7 @@ from random import Random
 import msgspec
 
 from flodl.decide.messages import (
+    BundleKept,
     CallbackName,
     CallbackResult,
     Command,
@@ -20,6 +21,7 @@ from flodl.decide.messages import (
     Event,
     RankDied,
     RankReady,
+    RankSuspected,
     StopRequested,
     TimeReached,
 )
@@ -31,6 +33,9 @@ from flodl.sim.rank import VirtualRank
 from flodl.spec.job import JobSpec
 
 __all__ = ["VirtualWorld"]
+
+FORMATION = "formation"
+SUSPECTED_PART = 5.0 / 30.0  # of the time after which a silent rank is dead
 
 
 class VirtualWorld:
@@ -108,8 +113,8 @@ class VirtualWorld:
         self._push(self.now + seconds, lambda: self._wake(rank, getattr(self.ranks[rank], what)))
 
     def meet(self, rank: int, generation: int, name: str, members: tuple[int, ...], what: Contribution) -> None:
-        lasts = self._costs.form_ms if name == "formation" else self._costs.averaging_ms * (len(members) > 1)
-        key = (generation, name)
+        lasts = self._costs.form_ms if name == FORMATION else self._costs.averaging_ms * (len(members) > 1)
+        key = (generation, f"{name} of {members[0]}" if name == FORMATION else name)  # ranks may form groups alone
         meeting = self._meetings.arrive(key, members, what, self.now, self._jittered(lasts) / 1000.0)
         if meeting is not None:
             for member, at in sorted(meeting.ends_at.items()):
@@ -132,6 +137,12 @@ class VirtualWorld:
             values = {"accuracy": self._costs.accuracy[min(self._num_evals, len(self._costs.accuracy) - 1)]}
             self._num_evals += 1
         return CallbackResult(name=name, ok=True, values=values, seconds=seconds)
+
+    def keep(self, rank: int, number: int) -> None:
+        error = "a planned fault" if (rank, "save") in self._fail_callbacks else ""
+        kept = BundleKept(at=0.0, rank=rank, round=number, error=error)
+        at = self.now + self._jittered(self._costs.save_ms + self._costs.link_ms) / 1000.0
+        self._push(at, lambda: None if rank in self.dead else kept)
 
     def is_poisoned(self, rank: int) -> bool:
         poisoned = rank in self._poisoned
@@ -183,7 +194,7 @@ class VirtualWorld:
         if result is None:
             return
         member = self.ranks[rank]
-        if name == "formation":
+        if name.startswith(FORMATION):
             source = member.source
             member.formed(generation, member if source is None else self.ranks[source])
         else:
@@ -198,6 +209,9 @@ class VirtualWorld:
                 self._poisoned.add(rank)
             case "stall":
                 self._frozen_until[rank] = self.now + fault.lasts_ms / 1000.0
+                suspected = fault.notice_ms / 1000.0 * SUSPECTED_PART
+                if fault.lasts_ms / 1000.0 >= suspected:
+                    self._push(self.now + suspected, lambda: _suspected(rank, suspected))
                 if fault.lasts_ms >= fault.notice_ms:
                     self._push(self.now + fault.notice_ms / 1000.0, lambda: _died(rank, "silent for too long"))
             case _:
@@ -206,6 +220,10 @@ class VirtualWorld:
                     self._meetings.lose(rank, self.now)
                     self._push(self.now + fault.notice_ms / 1000.0, lambda: _died(rank, "killed by SIGKILL"))
         return None
+
+
+def _suspected(rank: int, seconds: float) -> Event:
+    return RankSuspected(at=0.0, rank=rank, silent_seconds=seconds)
 
 
 def _died(rank: int, cause: str) -> Event:

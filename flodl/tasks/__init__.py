@@ -6,14 +6,14 @@ arguments are top-level keys that only its file in conf/task/ defines; all else 
 
 from __future__ import annotations
 
-from flodl.tasks import execute, init, nccl_build, probe, setup, simulate, status, stop, train
+from flodl.tasks import evaluate, execute, init, nccl_build, probe, resume, setup, simulate, status, stop, train
 from flodl.tasks.order import Chore, Order, Task, show_plan
 from flodl.tasks.train import failure
-from flodl.tasks.unbuilt import unbuilt
 
-__all__ = ["TASKS", "Chore", "Order", "Task", "failure", "show_plan", "unbuilt"]
+__all__ = ["TASKS", "Chore", "Order", "Task", "failure", "show_plan"]
 
 TASKS: dict[str, Task | Chore] = {
+    "eval": Task(perform=evaluate.perform, arguments=("run", "json"), job_of=evaluate.job_of),
     "exec": Task(perform=execute.perform, plan=execute.plan, arguments=("command",)),
     "init": Task(perform=init.perform, plan=init.plan, arguments=("hosts", "write")),
     "nccl_build": Task(
@@ -21,6 +21,7 @@ TASKS: dict[str, Task | Chore] = {
     ),
     "probe": Task(perform=probe.perform, plan=probe.plan, arguments=("json",)),
     "rerun": Task(perform=train.perform, arguments=("spec",), from_spec=True, is_run=True),
+    "resume": Task(perform=train.perform, arguments=("run",), job_of=resume.job_of, is_run=True),
     "setup": Task(perform=setup.perform, plan=setup.plan),
     "simulate": Task(perform=simulate.perform),
     "status": Chore(perform=status.perform, arguments=("run", "json")),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 from flodl.plan import plan_lines
 from flodl.spec.job import JobSpec
-from flodl.tasks.unbuilt import unbuilt
 
 __all__ = ["Chore", "Order", "Task", "show_plan"]
 
@@ -33,8 +32,7 @@ class Order:
 
 def show_plan(order: Order) -> None:
     """launch.dry_run=true: print what would be started."""
-    lines = [*plan_lines(order.job), *(f"not yet     {problem}" for problem in unbuilt(order.job))]
-    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.write("\n".join(plan_lines(order.job)) + "\n")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +40,15 @@ class Task:
     """Something that is done with a job.
 
     perform: does it. plan: what launch.dry_run does instead. arguments: top-level keys that only this task has.
-    from_spec: the job is read from a spec.json instead of the config tree. is_run: it leaves a run folder.
+    from_spec: the job is read from a spec.json instead of the config tree. job_of: makes the job of the composed tree
+    and of what was typed. is_run: it leaves a run folder.
     """
 
     perform: Callable[[Order], None]
     plan: Callable[[Order], None] = show_plan
     arguments: tuple[str, ...] = ()
     from_spec: bool = False
+    job_of: Callable[[Mapping[str, Any], Iterable[str]], JobSpec] | None = None
     is_run: bool = False
 
 

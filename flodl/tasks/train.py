@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from flodl.errors import ConfigError, FlodlError, Interrupted, NotReady, Problem, RunFailed, RunLost
 from flodl.tasks.order import Order
-from flodl.tasks.unbuilt import unbuilt
 
 if TYPE_CHECKING:
     from flodl.decide.messages import End
@@ -18,7 +17,7 @@ def perform(order: Order) -> None:
     """Train. Raises what became of the run, unless it ended well; a detached one is only started."""
     from flodl.record.folder import RunFolder
 
-    problems = list(unbuilt(order.job))
+    problems: list[Problem] = []
     if RunFolder(order.folder).spec_path.exists():
         problems.append(Problem(key="hydra.run.dir", value=str(order.folder), constraint="holds a run already",
                                 remedy="leave it out: every run gets a folder of its own"))  # fmt: skip

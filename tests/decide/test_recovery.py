@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from flodl.decide.messages import Alert, Average, Cut, End, Finish, FormGroup, RunWindow
+from flodl.decide.messages import (
+    Alert,
+    Average,
+    Command,
+    Cut,
+    End,
+    Finish,
+    FormGroup,
+    RankSuspected,
+    RunWindow,
+    SaveBegun,
+    TimeReached,
+)
 from flodl.spec.job import MembershipConfig, TrainerConfig
 from tests.decide.hands import Hand, only
 
@@ -131,10 +143,17 @@ def test_a_lone_survivor_goes_on() -> None:
     assert "rank 0 (cpu of here): killed by SIGKILL" in end.reason
 
 
-def test_a_lone_survivor_under_nccl_ends_the_run() -> None:
-    end = only(End, _nccl().died(0))
-    assert (end.status, end.exit_code) == ("failed", 5)
+def test_a_lone_survivor_under_nccl_saves_and_ends_the_run() -> None:
+    hand = _nccl()
+    group = only(FormGroup, hand.died(0))
+    assert (group.to, group.ranks) == ((1,), (1,)), "nobody else is waited for"
+    finish = only(Finish, hand.formed(1))
+    assert (finish.to, finish.callbacks[-1]) == ((1,), "save")
+    assert only(SaveBegun, hand.said).why == "single_survivor"
+    end = only(End, hand.goodbye(1))
+    assert (end.status, end.exit_code) == ("failed", 4)
     assert "NCCL cannot go on alone" in end.reason
+    assert end.reason.startswith("rank 0 (cpu of here): killed by SIGKILL")
 
 
 def _nccl() -> Hand:
@@ -143,22 +162,172 @@ def _nccl() -> Hand:
     return hand
 
 
-@pytest.mark.parametrize(("max_failure", "ends_at"), [(1, 1), (2, 2), ("60%", 2), (None, 3)])
-def test_max_failure_ends_the_run_and_the_first_cause_is_named(max_failure: int | str | None, ends_at: int) -> None:
+def leave(hand: Hand) -> End:
+    """The saver goes, then the others."""
+    saver = only(Finish, hand.said).to[0]
+    hand.goodbye(saver)
+    for rank in hand.alive:
+        if rank != saver:
+            hand.goodbye(rank)
+    return only(End, hand.said)
+
+
+@pytest.mark.parametrize(("max_failure", "ends_at"), [(1, 1), (2, 2), ("60%", 2)])
+def test_max_failure_saves_and_ends_the_run_and_the_first_cause_is_named(max_failure: int | str, ends_at: int) -> None:
     hand = three(membership=MembershipConfig(max_failure=max_failure))
     for number in range(1, ends_at + 1):
-        said = hand.died(number - 1, f"cause {number}")
-        assert any(isinstance(command, End) for command in said) == (number == ends_at)
+        groups = [command for command in hand.died(number - 1, f"cause {number}") if isinstance(command, FormGroup)]
+        assert all(len(group.ranks) == 1 for group in groups) == (number == ends_at)
+    for rank in range(ends_at, 3):
+        hand.formed(rank)
+    assert only(SaveBegun, hand.said).why == "max_failure_exceeded"
+    end = leave(hand)
+    assert (end.status, end.exit_code) == ("failed", 4)
+    assert end.reason.startswith("rank 0 (cpu of here): cause 1")
+    assert "membership.max_failure is" in end.reason
+
+
+def test_nobody_is_left_to_save() -> None:
+    hand = three()
+    for rank in range(3):
+        hand.died(rank)
     end = only(End, hand.said)
     assert (end.status, end.exit_code) == ("failed", 5)
-    assert end.reason.startswith("rank 0 (cpu of here): cause 1")
+    assert end.reason == "rank 0 (cpu of here): killed by SIGKILL (no rank is left)"
+
+
+def test_at_the_end_the_newest_round_that_anybody_holds_counts_and_its_holder_saves() -> None:
+    hand = three(membership=MembershipConfig(max_failure=1))
+    for rank in range(3):
+        hand.done(rank, ms=(1.0, 50.0, 100.0)[rank])
+    hand.averaged(1)
+    hand.died(2)
+    hand.formed(0, last_round=0)
+    said = hand.formed(1, last_round=1)
+    assert hand.coordinator.view().samples_done == 300, "the dead rank's work is in it"
+    assert only(Finish, said).to == (1,), "the faster one lacks it"
+    assert (only(SaveBegun, said).rank, only(SaveBegun, said).round) == (1, 1)
+
+
+def test_at_the_end_a_window_under_way_is_not_waited_for() -> None:
+    hand = three(membership=MembershipConfig(max_failure=1))
+    hand.round()
+    hand.done(0)
+    hand.died(2)
+    for rank in (0, 1):
+        hand.formed(rank, last_round=1)
+    assert only(SaveBegun, hand.said).round == 1
+    assert hand.coordinator.view().samples_done == 300
+
+
+def test_a_death_on_the_way_to_the_last_save_asks_the_others_again() -> None:
+    hand = three(membership=MembershipConfig(max_failure=1))
+    hand.died(2, "the first cause")
+    hand.formed(0)
+    (group,) = [command for command in hand.died(1, "another") if isinstance(command, FormGroup)]
+    assert (group.generation, group.ranks) == (3, (0,))
+    hand.formed(0)
+    assert leave(hand).reason.startswith("rank 2 (cpu of here): the first cause")
 
 
 def test_a_step_that_raises_is_a_death_with_the_ranks_own_words() -> None:
     hand = three(membership=MembershipConfig(max_failure=1))
-    end = only(End, hand.failed(2, "step", "ValueError: bad batch"))
-    assert end.reason.startswith("rank 2 (cpu of here): ValueError: bad batch")
-    assert hand.died(2, "exit 1") == (), "the run is over"
+    hand.failed(2, "step", "ValueError: bad batch")
+    assert hand.died(2, "exit 1") == (), "one event per rank"
+    for rank in (0, 1):
+        hand.formed(rank)
+    assert leave(hand).reason.startswith("rank 2 (cpu of here): ValueError: bad batch")
+
+
+def test_who_loses_contact_because_another_died_is_told_as_a_consequence() -> None:
+    hand = three()
+    assert only(Alert, hand.failed(1, "contact", "nobody answers")).reason == "the others go on with its work"
+    told = only(Alert, hand.failed(0, "contact", "nobody answers"))
+    assert told.reason == "a consequence of the first death: rank 1 (cpu of here): nobody answers"
+
+
+# ------------------------------------------------------------------------------------------------------- the ceiling
+
+STALL = 300.0
+
+
+def passes(hand: Hand, seconds: float) -> tuple[Command, ...]:
+    hand.now += seconds
+    return hand.tell(TimeReached(at=hand.now))
+
+
+def test_an_averaging_that_does_not_come_about_is_given_up_and_the_run_is_saved() -> None:
+    hand = three()
+    hand.round()
+    for rank in range(3):
+        hand.done(rank)
+    due = hand.coordinator.deadline
+    assert due == pytest.approx(hand.now + STALL)
+    assert passes(hand, STALL - 1.0) == ()
+    said = passes(hand, 2.0)
+    assert only(Alert, said).text.startswith("round 2 was not averaged in 300 s")
+    assert [command.ranks for command in said if isinstance(command, FormGroup)] == [(0,), (1,), (2,)]
+    for rank in range(3):
+        hand.formed(rank, last_round=1)
+    assert only(SaveBegun, hand.said).why == "reduce_stall"
+    end = leave(hand)
+    assert (end.status, end.exit_code) == ("failed", 4)
+
+
+def test_who_does_not_even_answer_alone_is_given_up() -> None:
+    hand = three()
+    for rank in range(3):
+        hand.done(rank)
+    passes(hand, STALL)
+    hand.formed(1)
+    said = passes(hand, 61.0)
+    assert [command.rank for command in said if isinstance(command, Alert)] == [0, 2]
+    assert only(Finish, said).to == (1,)
+    assert leave(hand).totals.dead_ranks == (0, 2)
+
+
+def test_nobody_answers_at_all() -> None:
+    hand = three()
+    for rank in range(3):
+        hand.done(rank)
+    passes(hand, STALL)
+    end = only(End, passes(hand, 61.0))
+    assert (end.status, end.exit_code) == ("failed", 5)
+    assert hand.coordinator.deadline is None
+
+
+def test_a_group_that_does_not_come_about_is_given_up() -> None:
+    hand = three()
+    hand.died(0)
+    said = passes(hand, STALL)
+    assert only(Alert, said).text.startswith("generation 2 was not formed")
+
+
+def test_a_grant_has_a_ceiling_too_once_a_first_one_was_run() -> None:
+    hand = three("cpu_sync")
+    assert hand.coordinator.deadline is None, "a first step may compile"
+    hand.round()
+    assert hand.coordinator.deadline == pytest.approx(hand.now + STALL + 60.0)
+
+
+def test_a_grant_with_an_evaluation_may_take_as_long_as_that_may() -> None:
+    hand = three("cpu_sync", num_samples=30)
+    hand.round()
+    assert hand.coordinator.deadline == pytest.approx(hand.now + STALL + 60.0 + 3600.0)
+
+
+def test_ranks_that_train_owe_each_other_nothing() -> None:
+    hand = three()
+    assert hand.coordinator.deadline is None
+
+
+def test_a_silent_rank_is_told_of_and_nothing_else_happens() -> None:
+    hand = three()
+    told = only(Alert, hand.tell(RankSuspected(at=hand.later(), rank=1, silent_seconds=5.2)))
+    assert (told.text, told.rank) == ("rank 1 (cpu of here) has not been heard for 5.2 s", 1)
+    assert "30 s" in told.reason
+    hand.died(1)
+    assert hand.tell(RankSuspected(at=hand.later(), rank=1, silent_seconds=5.2)) == ()
 
 
 def test_an_evaluation_that_dies_with_its_rank_is_told() -> None:

@@ -109,4 +109,4 @@ def listening(pids: list[int]) -> dict[str, list[int]]:
     return found
 
 
-__all__ = ["LONG", "Command", "command", "listening"]
+__all__ = ["LONG", "Command", "children", "command", "listening"]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from random import Random
 
 from flodl import drive
 from flodl.decide.coordinator import Coordinator
-from flodl.decide.messages import End
+from flodl.decide.messages import BundleKept, Command, End, Event, SaveBegun
 from flodl.decide.roster import Place
 from flodl.sim import Costs, Fault, SpeedChange, VirtualWorld
+from flodl.sim.collective import Contribution
 from flodl.spec.job import JobSpec, MembershipConfig, TrainerConfig
 from tests.scenarios.rigs import job_of, places_of
 
@@ -87,38 +89,60 @@ def _fault(random: Random, num_ranks: int) -> Fault:
 
 
 def check(schedule: Schedule) -> End:
-    """Run a schedule: no deadlock, the ledger exact after every event, the survivors' consensus as the ledger says."""
+    """Run a schedule: no deadlock, the ledger exact after every event, every bundle and the survivors' consensus hold
+    what the ledger says."""
     coordinator = Coordinator(schedule.job, schedule.places)
     world = VirtualWorld(schedule.job, schedule.places, schedule.costs, schedule.faults)
+    books = _Books(schedule)
+    begun: dict[int, int] = {}  # round -> samples done when it was to be saved
 
-    def audit(*_: object) -> None:
+    def audit(event: Event, commands: Sequence[Command]) -> None:
         assert coordinator.audit() == (0, 0), f"seed {schedule.seed}: (lost, dup) = {coordinator.audit()}"
+        if isinstance(event, BundleKept) and not event.error:
+            history = world.ranks[event.rank].consensus
+            saved = {number: parts for number, parts in history.items() if number <= event.round}
+            books.hold(saved, begun[event.round], f"the bundle of round {event.round}")
+        for command in commands:
+            if isinstance(command, SaveBegun):
+                begun[command.round] = coordinator.view().samples_done
 
     end = drive.run(coordinator, world, [audit])
-    if end.status != "failed":
-        _hold_against_ledger(schedule, world, end)
+    if end.totals.rounds and end.status != "failed":
+        _hold_against_ledger(schedule, world, end, books)
     return end
 
 
-def _hold_against_ledger(schedule: Schedule, world: VirtualWorld, end: End) -> None:
-    """Every rank that left in order holds the same rounds, and they contain what the ledger calls done, once."""
+class _Books:
+    """What replicas hold, against the ledger."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._seed = schedule.seed
+        self._is_poisoned = any(fault.kind == "nonfinite" for fault in schedule.faults)
+
+    def hold(self, history: Mapping[int, Sequence[Contribution]], done: int, what: str) -> None:
+        """It contains `done` samples, each once."""
+        seen = Counter(
+            (piece.epoch, position)
+            for contributions in history.values()
+            for contribution in contributions
+            for piece in contribution.ranges
+            for position in range(piece.start, piece.stop)
+        )
+        said = f"seed {self._seed}: {what}"
+        assert max(seen.values(), default=1) == 1, f"{said}: a sample counts twice"
+        assert self._is_poisoned or len(seen) == done, f"{said} holds {len(seen)} samples, the ledger {done}"
+
+
+def _hold_against_ledger(schedule: Schedule, world: VirtualWorld, end: End, books: _Books) -> None:
+    """Every rank that left in order holds the same rounds, and they contain what the ledger calls done, once. (All may
+    be gone without a goodbye once the last bundle is in place.)"""
     left = [rank for rank in world.ranks.values() if rank.has_left and rank.rank not in end.totals.dead_ranks]
-    if not end.totals.rounds:
-        return  # stopped before the first window
     seed, histories = f"seed {schedule.seed}", [rank.consensus for rank in left]
-    assert histories, f"{seed}: nobody left in order"
+    assert histories or len(end.totals.dead_ranks) == len(world.ranks), f"{seed}: nobody left in order"
     assert all(history == histories[0] for history in histories), f"{seed}: replicas differ"
-    seen = Counter(
-        (piece.epoch, position)
-        for contributions in histories[0].values()
-        for contribution in contributions
-        for piece in contribution.ranges
-        for position in range(piece.start, piece.stop)
-    )
-    poisoned = any(fault.kind == "nonfinite" for fault in schedule.faults)
     done = end.totals.samples_done
-    assert max(seen.values(), default=1) == 1, f"{seed}: a sample counts twice"
-    assert poisoned or len(seen) == done, f"{seed}: {len(seen)} samples are in the consensus, {done} in the ledger"
+    if histories:
+        books.hold(histories[0], done, "the consensus")
     if end.status in ("done", "degraded"):
         whole = schedule.job.trainer.num_epochs * (schedule.costs.num_samples // 4 * 4)
         assert done == whole, f"{seed}: {done} of {whole} samples"

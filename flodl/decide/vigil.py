@@ -1,0 +1,106 @@
+"""The vigil: from what was last heard of each rank, who is suspected and who must be taken for dead.
+
+Pure judgement over sightings. Time is the receiver's monotonic clock; no host's own clock and no failed averaging
+decides anything. A heartbeat comes from a thread and proves only that the thread lives: so it carries what the
+training loop has counted, and what the rank does. Ranks that wait for a hung one are innocent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from flodl.decide.messages import RankDied, RankSuspected
+from flodl.decide.timeouts import Timeouts
+
+__all__ = ["Sighting", "Vigil"]
+
+REMEMBERED = 5  # windows that the smoothed one is the mean of
+
+
+class Sighting(msgspec.Struct, frozen=True):
+    """When a rank was last heard (the receiver's seconds), and what its training loop said it had done."""
+
+    at: float
+    progress: int = 0
+    activity: str = ""
+
+
+class _Watched(msgspec.Struct):
+    """One rank. progress, activity: as last heard; moved: when either was first heard so. windows: seconds each."""
+
+    progress: int = -1
+    activity: str = ""
+    moved: float = 0.0
+    is_suspected: bool = False
+    windows: list[float] = []
+
+
+class Vigil:
+    """Over the ranks of a run. hosts: rank -> its host's name."""
+
+    def __init__(self, limits: Timeouts, hosts: Mapping[int, str]) -> None:
+        self.limits = limits
+        self._hosts = dict(hosts)
+        self._watched = {rank: _Watched() for rank in hosts}
+
+    def window(self, rank: int, seconds: float) -> None:
+        """A window of `rank` took so long; before its first one nothing is known of what its steps take."""
+        watched = self._watched.get(rank)
+        if watched is not None:
+            watched.windows = [*watched.windows, seconds][-REMEMBERED:]
+
+    def release(self, rank: int) -> None:
+        """A rank is gone, or has been judged: nothing more is expected of it."""
+        self._watched.pop(rank, None)
+
+    def judge(self, now: float, sightings: Mapping[int, Sighting]) -> list[RankSuspected | RankDied]:
+        """What there is to say now, lowest rank first. Whoever is dead is released; a rank that was never heard is
+        not watched: who comes up too late is another matter."""
+        told: list[RankSuspected | RankDied] = []
+        for rank in sorted(self._watched.keys() & sightings.keys()):
+            watched, seen = self._watched[rank], sightings[rank]
+            if (seen.progress, seen.activity) != (watched.progress, watched.activity):
+                watched.progress, watched.activity, watched.moved = seen.progress, seen.activity, seen.at
+            cause = self._silence(rank, now, sightings) or self._hang(watched, now)
+            if cause:
+                told.append(RankDied(at=now, rank=rank, cause=cause))
+                continue
+            silent = now - seen.at
+            if silent <= self.limits.suspected:
+                watched.is_suspected = False
+            elif not watched.is_suspected:
+                watched.is_suspected = True
+                told.append(RankSuspected(at=now, rank=rank, silent_seconds=silent))
+        for event in told:
+            if isinstance(event, RankDied):
+                self.release(event.rank)
+        return told
+
+    def _silence(self, rank: int, now: float, sightings: Mapping[int, Sighting]) -> str:
+        """Why a rank from which no frame comes is dead. Ranks of a lost host fall silent within a heartbeat of each
+        other: they are judged together, when the last of them is due."""
+        limits, silent = self.limits, now - sightings[rank].at
+        if silent <= limits.dead:
+            return ""
+        others = [
+            now - sightings[other].at
+            for other in self._watched.keys() & sightings.keys()
+            if other != rank and self._hosts[other] == self._hosts[rank]
+        ]
+        if any(limits.dead - 1.5 * limits.heartbeat < other <= limits.dead for other in others):
+            return ""
+        if others and min(others) > limits.dead:
+            return f"its host is lost: nothing was heard from any rank there for {silent:.1f} s"
+        return f"nothing was heard from it for {silent:.1f} s"
+
+    def _hang(self, watched: _Watched, now: float) -> str:
+        """Why a rank that is heard is dead all the same."""
+        still = now - watched.moved
+        if watched.activity == "callback" and still > self.limits.callback:
+            return f"a callback took more than {self.limits.callback:g} s"
+        if watched.activity != "train" or not watched.windows:
+            return ""
+        limit = self.limits.progress(sum(watched.windows) / len(watched.windows))
+        return f"it made no progress for {still:.1f} s while training" if still > limit else ""

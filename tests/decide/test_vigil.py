@@ -1,0 +1,144 @@
+"""Who is suspected and who is dead, from what was last heard. Times in seconds, limits of a run at scale 1."""
+
+from __future__ import annotations
+
+import pytest
+
+from flodl.decide.messages import RankDied, RankSuspected
+from flodl.decide.timeouts import Timeouts
+from flodl.decide.vigil import Sighting, Vigil
+
+LIMITS = Timeouts()
+
+
+class Watch:
+    """A vigil over ranks that are heard each second until something befalls them."""
+
+    def __init__(self, *hosts: str) -> None:
+        self.vigil = Vigil(LIMITS, dict(enumerate(hosts)))
+        self.seen = {rank: Sighting(0.0, 0, "train") for rank in range(len(hosts))}
+        self.now = 0.0
+        self.told: list[RankSuspected | RankDied] = []
+
+    def beat(self, rank: int, activity: str = "train", *, moves: bool = True) -> None:
+        self.seen[rank] = Sighting(self.now, self.seen[rank].progress + moves, activity)
+
+    def second(self) -> list[RankSuspected | RankDied]:
+        """The next second's beats are in; what is said then."""
+        said = self.vigil.judge(self.now, self.seen)
+        self.told += said
+        self.now += 1.0
+        return said
+
+    def deaths(self) -> dict[int, float]:
+        return {event.rank: event.at for event in self.told if isinstance(event, RankDied)}
+
+
+def test_ranks_that_are_heard_are_left_alone_for_hours() -> None:
+    watch = Watch("a", "b")
+    for _ in range(10_000):
+        watch.beat(0)
+        watch.beat(1, "wait", moves=False)
+        assert watch.second() == []
+
+
+def test_a_silent_rank_is_suspected_once_and_dead_after_the_limit() -> None:
+    watch = Watch("a", "b")
+    for _ in range(40):
+        watch.beat(0)
+        watch.second()
+    suspected, died = watch.told
+    assert isinstance(suspected, RankSuspected)
+    assert (suspected.rank, suspected.at) == (1, 6.0)
+    assert isinstance(died, RankDied)
+    assert (died.rank, died.cause) == (1, "nothing was heard from it for 31.0 s")
+    assert LIMITS.dead <= died.at <= LIMITS.dead + 2 * LIMITS.heartbeat
+
+
+def test_ten_short_flaps_evict_nobody_and_each_is_told() -> None:
+    watch = Watch("a", "b")
+    for _ in range(10):
+        for second in range(20):
+            watch.beat(0)
+            if second >= 10:
+                watch.beat(1)
+            watch.second()
+    assert watch.deaths() == {}
+    assert [event.rank for event in watch.told] == [1] * 10
+
+
+def test_ranks_of_a_lost_host_die_in_one_verdict_though_their_last_beats_differ() -> None:
+    watch = Watch("a", "b", "b", "b")
+    watch.seen[2] = Sighting(0.9, 0, "train")
+    watch.seen[3] = Sighting(0.5, 0, "train")
+    for _ in range(40):
+        watch.beat(0)
+        said = watch.second()
+        if any(isinstance(event, RankDied) for event in said):
+            assert [event.rank for event in said] == [1, 2, 3]
+            assert all("its host is lost" in event.cause for event in said if isinstance(event, RankDied))
+    assert set(watch.deaths()) == {1, 2, 3}
+    assert max(watch.deaths().values()) <= LIMITS.dead + 2 * LIMITS.heartbeat
+
+
+def test_a_silent_rank_beside_a_living_one_of_its_host_is_no_lost_host() -> None:
+    watch = Watch("a", "a")
+    for _ in range(35):
+        watch.beat(0)
+        watch.second()
+    (died,) = [event for event in watch.told if isinstance(event, RankDied)]
+    assert "host" not in died.cause
+
+
+def test_a_training_rank_that_counts_nothing_is_dead_after_the_limit_and_those_who_wait_for_it_are_innocent() -> None:
+    watch = Watch("a", "b", "c")
+    watch.vigil.window(1, 2.0)
+    for _ in range(100):
+        watch.beat(0, "wait", moves=False)
+        watch.beat(1, "train", moves=False)
+        watch.beat(2, "average", moves=False)
+        watch.second()
+    (rank, at), *others = watch.deaths().items()
+    assert (rank, others) == (1, [])
+    assert LIMITS.step <= at <= LIMITS.step + 2 * LIMITS.heartbeat
+
+
+def test_long_windows_have_a_long_limit() -> None:
+    watch = Watch("a")
+    for _ in range(9):
+        watch.vigil.window(0, 20.0)
+    for _ in range(250):
+        watch.beat(0, "train", moves=False)
+        watch.second()
+    assert 200.0 <= watch.deaths()[0] <= 202.0
+
+
+def test_before_its_first_window_a_rank_may_compile_for_as_long_as_it_likes() -> None:
+    watch = Watch("a")
+    for _ in range(5000):
+        watch.beat(0, "train", moves=False)
+        assert watch.second() == []
+
+
+def test_a_callback_has_a_limit_of_its_own() -> None:
+    watch = Watch("a")
+    watch.vigil.window(0, 1.0)
+    for _ in range(int(LIMITS.callback) + 5):
+        watch.beat(0, "callback", moves=False)
+        watch.second()
+    assert LIMITS.callback < watch.deaths()[0] <= LIMITS.callback + 2
+
+
+def test_who_was_never_heard_and_who_was_released_is_not_watched() -> None:
+    watch = Watch("a", "b")
+    del watch.seen[0]
+    watch.vigil.release(1)
+    watch.vigil.window(1, 1.0)
+    for _ in range(50):
+        assert watch.second() == []
+
+
+@pytest.mark.parametrize("seconds", [0.0, 4.9])
+def test_a_short_silence_is_no_news(seconds: float) -> None:
+    watch = Watch("a")
+    assert watch.vigil.judge(seconds, watch.seen) == []
