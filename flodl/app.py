@@ -29,7 +29,7 @@ from flodl.explain import explain
 from flodl.spec.checks import ineffective
 from flodl.spec.codec import load_spec
 from flodl.spec.job import JobSpec
-from flodl.tasks import TASKS, Chore, Order
+from flodl.tasks import TASKS, Chore, Order, Task
 
 __all__ = ["run"]
 
@@ -84,7 +84,7 @@ def _perform(config: DictConfig, arguments: Sequence[str], begun: float) -> None
         return
     tree = resolve(config)
     typed = typed_trust(arguments)
-    job = _rerun_job(tree) if task.from_spec else job_of(tree, ("task", *task.arguments))
+    job = _job_of(task, tree)
     check_trust(job, typed, Path.cwd())
     for warning in ineffective(job):
         _warn(str(warning))
@@ -100,6 +100,12 @@ def _perform(config: DictConfig, arguments: Sequence[str], begun: float) -> None
     if task.is_run and not job.launch.dry_run:
         _skip_finished(job)
     (task.plan if job.launch.dry_run else task.perform)(order)
+
+
+def _job_of(task: Task, tree: dict[str, Any]) -> JobSpec:
+    if task.job_of is not None:
+        return task.job_of(tree, _overrides())
+    return _rerun_job(tree) if task.from_spec else job_of(tree, ("task", *task.arguments))
 
 
 def _choice(config: DictConfig) -> str:

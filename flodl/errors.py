@@ -140,6 +140,8 @@ class Skipped(FlodlError):
 class Interrupted(FlodlError):
     """A signal ended the run. exit_code is 130 unless a bundle can be resumed (75)."""
 
+    RESUMABLE = 75
+
     def __init__(self, message: str, *, exit_code: int = 130) -> None:
         super().__init__(message)
         self.exit_code = exit_code

@@ -41,7 +41,7 @@ from flodl.record.result import Result, failed_result, result
 from flodl.record.text import clean, typed
 from flodl.report.rig import rig_line
 from flodl.report.summary import print_summary
-from flodl.report.terminal import PlainTerminal, terminal, terminal_console
+from flodl.report.terminal import PlainTerminal, Terminal, terminal, terminal_console
 from flodl.spec.codec import canonical_json, sha256
 from flodl.spec.job import JobSpec
 from flodl.story import Story
@@ -133,9 +133,7 @@ def _open_upload(keeper: Keeper, folder: RunFolder) -> Callable[[int, str], Uplo
     return lambda rank, name: keeper.open_upload(rank, name) or folder.open_upload(rank, name)
 
 
-def _train_on(
-    scene: _Scene, story: Story, listeners: tuple[drive.Listener, ...], console: Console
-) -> End:
+def _train_on(scene: _Scene, story: Story, listeners: tuple[drive.Listener, ...], console: Console) -> End:
     job, mustered, fleet, origin = scene
     folder, controller, places = story.folder, job.cluster.controller, mustered.places
     coordinator = Coordinator(job, places)
@@ -156,33 +154,28 @@ def _train_on(
         story.watch(gpus)
         endpoints, threads = told(controller, world.endpoints), mustered.threads
         pass_gate(job, fleet, mustered, endpoints)
-        hosts = launches(
-            job,
-            places,
-            run_id=folder.run_id,
-            keys=keys,
-            endpoints=endpoints,
-            threads=threads,
-            resume_round=origin.round,
-        )
+        hosts = launches(job, places, run_id=folder.run_id, keys=keys, endpoints=endpoints, threads=threads)
         with SignalWatch(world), terminal(coordinator.view, console, len(places)) as shown:
             story.shown = shown
             shown.say(rig_line(job, places, threads))
             _begin(job, world, origin)
             world.launch(hosts, controller.join)
-
-            def tick() -> None:
-                story.pass_on()
-                shown.tick()
-                folder.status.keep(coordinator.view)
-
             heard = (folder.observe, keeper.observe, story.observe, shown.observe, story.mourn, *listeners)
             try:
-                end = drive.run(coordinator, world, heard, tick=tick)
+                end = drive.run(coordinator, world, heard, tick=_tick(story, shown, coordinator))
             finally:
                 story.pass_on()
     folder.status.write(coordinator.view(), state=end.status)
     return end
+
+
+def _tick(story: Story, shown: Terminal, coordinator: Coordinator) -> drive.Tick:
+    def tick() -> None:
+        story.pass_on()
+        shown.tick()
+        story.folder.status.keep(coordinator.view)
+
+    return tick
 
 
 def _train_here(job: JobSpec, story: Story, listeners: tuple[drive.Listener, ...], console: Console) -> End:
@@ -201,7 +194,7 @@ def _train_here(job: JobSpec, story: Story, listeners: tuple[drive.Listener, ...
         shown.say(f"{rig_line(job, (place,), {place.host: threads})}, in this process")
         _begin(job, world, origin)
         heard = (folder.observe, keeper.observe, story.observe, shown.observe, *listeners)
-        payload = payload_here(job, place, folder.run_id, threads, origin.round)
+        payload = payload_here(job, place, folder.run_id, threads)
         end = world.while_driven(lambda: drive.run(coordinator, world, heard), payload)
     folder.status.write(coordinator.view(), state=end.status)
     return end

@@ -8,6 +8,7 @@ from flodl.decide.messages import Command, EpochEnded
 from flodl.decide.mind import Mind, alert
 from flodl.decide.ordering import next_order
 from flodl.decide.rounds import Order
+from flodl.decide.saving import ask_save
 from flodl.decide.stopping import judge_figures, judge_progress
 from flodl.spec.stop import TRAIN
 
@@ -28,9 +29,12 @@ def accept_order(mind: Mind, order: Order, at: float) -> list[Command]:
     if not mind.is_solo:
         mind.pace.observe(order, mind.alive)
     state.tally.accept(order, at, _paused_seconds(mind, order))
+    ended_before = len(state.epochs_ended)
     told += _ended_epochs(mind, order, at)
+    has_ended = len(state.epochs_ended) > ended_before
     told += ended_interval(mind, order.epoch)
     ask_by_clock(mind, order, at)
+    ask_save(mind, at, has_ended=has_ended)
     told += judge_progress(mind, order, at)
     return [*told, *next_order(mind, at)]
 

@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from flodl.decide.messages import CallbackResult
+from flodl.spec.checkpoint import SaveReason
 
 __all__ = ["Callbacks", "Speeds"]
 
@@ -25,7 +26,9 @@ class Callbacks(msgspec.Struct, kw_only=True):
     """rank: holds the role. eval_due: epoch whose evaluation waits for the next window. running: epoch that is being
     evaluated, by rank `runner`. tried: ranks that have tried the final save. saved: it worked. released: everybody
     may leave. results: newest evaluation. evaluated_at: when the newest one was ordered. midway: it is due within its
-    epoch, not at its end."""
+    epoch, not at its end. save_due: why a save waits for the next order. saving: the round that `saver` is saving.
+    save_tried: ranks whose save has failed since. kept: newest round whose bundle is whole. saved_at: when the newest
+    save became due. why: what the last save is for, where the end is no ordinary one."""
 
     rank: int | None = None
     eval_due: int | None = None
@@ -38,6 +41,13 @@ class Callbacks(msgspec.Struct, kw_only=True):
     results: dict[str, float] = {}
     evaluated_at: float = 0.0
     midway: bool = False
+    save_due: SaveReason | None = None
+    saving: int | None = None
+    saver: int | None = None
+    save_tried: list[int] = []
+    kept: int | None = None
+    saved_at: float = 0.0
+    why: SaveReason | None = None
 
     def elect(self, policy: Literal["fastest"] | int, alive: Sequence[int], speeds: Speeds) -> int:
         """The rank with the role; elects where there is none or it is gone. Before any timing nobody keeps it."""
@@ -48,19 +58,22 @@ class Callbacks(msgspec.Struct, kw_only=True):
         self.rank = chosen if chosen == policy or any(ms.get(rank) is not None for rank in alive) else None
         return chosen
 
-    def next_saver(self, alive: Sequence[int], speeds: Speeds) -> int | None:
-        """The rank that tries the save now: the role's, else the fastest that has not tried. None: all have."""
+    def next_saver(self, alive: Sequence[int], speeds: Speeds, tried: Sequence[int] | None = None) -> int | None:
+        """The rank that tries a save now: the role's, else the fastest not in `tried` (None: of the last save)."""
+        tried = self.tried if tried is None else tried
         order = _by_speed(alive, speeds())
         if self.rank in order:
             order = [self.rank, *order]
-        return next((rank for rank in order if rank not in self.tried), None)
+        return next((rank for rank in order if rank not in tried), None)
 
     def begin_eval(self, rank: int, epoch: int | None = None) -> None:
         """`rank` is told to evaluate `epoch`, or the one that is due."""
         self.running, self.runner, self.eval_due = self.eval_due if epoch is None else epoch, rank, None
 
     def lose(self, rank: int) -> str:
-        """`rank` died. Returns what is lost with it, in words; "" for nothing."""
+        """`rank` died. Returns what is lost with it, in words; "" for nothing. Its save is due once more."""
+        if self.saver == rank and self.saving is not None:
+            self.saving, self.saver, self.save_due = None, None, self.save_due or "checkpoint"
         if self.runner != rank or self.running is None:
             return ""
         epoch, self.running, self.runner = self.running, None, None
@@ -74,8 +87,7 @@ class Callbacks(msgspec.Struct, kw_only=True):
     def take(self, result: CallbackResult) -> str:
         """Note what came of a callback. Returns what a person should know, "" where all is well."""
         if result.name == "save":
-            self.saved = self.saved or result.ok
-            return "" if result.ok else f"saving the weights failed: {result.error}"
+            return "" if result.ok else f"saving failed: {result.error}"
         epoch = self.running if result.epoch < 0 else result.epoch
         self.running = self.runner = None
         self.eval_ms = [*self.eval_ms, result.seconds * 1000.0][-_REMEMBERED:]

@@ -1,17 +1,19 @@
 """The end: the callback rank evaluates and saves, then everybody says goodbye.
 
-The rank that saves goes first; the others leave when the weights are safe, so that a failed save (or a death) can be
+The rank that saves goes first; the others leave when the bundle is in place, so that a failed save (or a death) can be
 tried again on the next fastest rank. After a clean end nobody waits for a goodbye that a dead rank owes.
 """
 
 from __future__ import annotations
 
-from flodl.decide.messages import CallbackName, Command, Finish, Goodbye, StopRequested
+from flodl.decide.messages import BundleKept, CallbackName, Command, Finish, Goodbye, StopRequested
 from flodl.decide.mind import Mind, alert
+from flodl.decide.saving import begin_save, failure_code, note_kept
+from flodl.spec.checkpoint import SaveReason
 
-__all__ = ["begin_finish", "end_before_start", "on_death_at_end", "on_goodbye"]
+__all__ = ["begin_finish", "end_before_start", "on_bundle_kept", "on_death_at_end", "on_goodbye"]
 
-_EXIT_FAILED = 5  # until there are bundles, nothing can be resumed
+_EXIT_RESUMABLE = 75
 _EXIT_INTERRUPTED = 130
 
 
@@ -27,15 +29,28 @@ def _ask_saver(mind: Mind, reason: str) -> list[Command]:
     """Send the rank that evaluates and saves off, or, when all have tried, everybody."""
     state = mind.state
     callbacks = state.callbacks
-    saver = callbacks.next_saver(mind.alive, mind.speeds)
+    saver = callbacks.next_saver(mind.alive, mind.speeds, callbacks.tried)
     if saver is None:
         return _release(mind, reason)
+    begun = begin_save(mind, saver, _why(mind), evaluates=not callbacks.tried and mind.job.eval.at_end)
     names: tuple[CallbackName, ...] = ("save",)
     if not callbacks.tried and (mind.job.eval.at_end or callbacks.eval_due is not None):
         names = ("eval", "save")
         callbacks.begin_eval(saver, epoch=max(state.epochs_ended, default=0))
     callbacks.tried.append(saver)
-    return [Finish(to=(saver,), callbacks=names, reason=reason)]
+    return [begun, Finish(to=(saver,), callbacks=names, reason=reason)]
+
+
+def _why(mind: Mind) -> SaveReason:
+    """What the last save is for."""
+    state = mind.state
+    if state.callbacks.why is not None:
+        return state.callbacks.why
+    if state.failure:
+        return "nonfinite"
+    if state.stop is None or state.ledger.epoch is None:
+        return "final"
+    return "interrupted" if state.stop.status == "interrupted" else "graceful_shutdown"
 
 
 def _release(mind: Mind, reason: str) -> list[Command]:
@@ -58,25 +73,43 @@ def on_goodbye(mind: Mind, event: Goodbye) -> list[Command]:
             state.failure = state.failure or f"{mind.name(event.rank)}: {problem}"
         if problem:
             told.append(alert(f"{mind.name(event.rank)}: {problem}", "another rank tries where it can", event.rank))
+        if result.name == "save" and not result.ok:
+            state.callbacks.saving = None
     return [*told, *_go_on(mind, event.rank)]
 
 
 def on_death_at_end(mind: Mind, rank: int) -> list[Command]:
     """A rank died on its way out: whatever it had to save is saved by the next."""
-    cause = mind.state.membership.causes[rank]
+    cause, callbacks = mind.state.membership.causes[rank], mind.state.callbacks
+    if callbacks.saver == rank:
+        callbacks.saving = None
     told = alert(f"{cause}, while leaving", "all ranks hold the same consensus", rank)
     return [told, *_go_on(mind, rank)]
 
 
+def on_bundle_kept(mind: Mind, event: BundleKept) -> list[Command]:
+    """What came of a save: at the end the others have waited for it."""
+    state = mind.state
+    told = note_kept(mind, event)
+    if told is None:
+        return []
+    if state.activity != "finishing":
+        return told
+    state.callbacks.saved = not event.error
+    return told if event.rank in mind.alive else [*told, *_go_on(mind, event.rank)]
+
+
 def _go_on(mind: Mind, rank: int) -> list[Command]:
-    """`rank` is gone. The saver's leaving lets the others go, or puts the next one in its place."""
+    """`rank` is gone. The saver's leaving, and word of its bundle, let the others go, or have the next one save."""
     callbacks = mind.state.callbacks
     was_saver = callbacks.tried[-1:] == [rank] and not callbacks.released
     if was_saver:
+        if callbacks.saving is not None:
+            return []
         if callbacks.saved:
             callbacks.released = True
             return _release(mind, "the weights are saved")
-        following = callbacks.next_saver(mind.alive, mind.speeds)
+        following = callbacks.next_saver(mind.alive, mind.speeds, callbacks.tried)
         callbacks.released = following is None
         return _ask_saver(mind, f"{mind.name(rank)} could not save the weights")
     return _end(mind) if not mind.alive else []
@@ -86,9 +119,9 @@ def _end(mind: Mind) -> list[Command]:
     """The last rank is gone: how the run ended."""
     state = mind.state
     if state.failure:
-        return mind.end("failed", _EXIT_FAILED, state.failure)
+        return mind.end("failed", failure_code(mind), state.failure)
     if not state.callbacks.saved:
-        return mind.end("failed", _EXIT_FAILED, "training ended, but no rank could save the weights")
+        return _end_unsaved(mind)
     is_whole = len(state.epochs_ended) == mind.job.trainer.num_epochs
     if state.stop is not None and not (is_whole and state.stop.status == "stopped"):
         return mind.end(state.stop.status, _exit_code(state.stop), state.stop.reason)
@@ -97,10 +130,23 @@ def _end(mind: Mind) -> list[Command]:
     return mind.end("done", 0, f"all {mind.job.trainer.num_epochs} epochs are done")
 
 
+def _end_unsaved(mind: Mind) -> list[Command]:
+    """No rank could save: an interrupted run can go on from an earlier bundle, where there is one."""
+    kept, stop = mind.state.callbacks.kept, mind.state.stop
+    said = "training ended, but no rank could save the weights"
+    if kept is not None:
+        said += f"; the newest bundle that is whole is that of round {kept}"
+        if stop is not None and stop.status == "interrupted":
+            return mind.end("interrupted", _EXIT_RESUMABLE, f"{stop.reason}; {said}")
+    return mind.end("failed", failure_code(mind), said)
+
+
 def end_before_start(mind: Mind, stop: StopRequested) -> list[Command]:
     """Somebody wants the run to end, and nothing was trained."""
-    return mind.end(stop.status, _exit_code(stop), f"{stop.reason}, before the first window")
+    resumable = mind.state.callbacks.kept is not None  # the bundle that this run was to go on from
+    code = 0 if stop.status == "stopped" else (_EXIT_RESUMABLE if resumable else _EXIT_INTERRUPTED)
+    return mind.end(stop.status, code, f"{stop.reason}, before the first window")
 
 
 def _exit_code(stop: StopRequested) -> int:
-    return _EXIT_INTERRUPTED if stop.status == "interrupted" else 0
+    return _EXIT_RESUMABLE if stop.status == "interrupted" else 0

@@ -8,6 +8,7 @@ from flodl.decide.messages import CallbackResult, Command, FormGroup, GroupForme
 from flodl.decide.mind import Mind, alert
 from flodl.decide.ordering import next_order
 from flodl.decide.readiness import readiness_problems
+from flodl.decide.resuming import data_problems, go_on
 from flodl.decide.stopping import begin_limits
 
 __all__ = ["on_first_group", "on_loss_before_start", "on_ready"]
@@ -35,6 +36,10 @@ def _start_when_complete(mind: Mind) -> list[Command]:
     problems = readiness_problems(readies, mind.places, batch_size)
     if problems:
         return mind.end("failed", _EXIT_NOT_READY, "\n".join(str(problem) for problem in problems))
+    if state.origin is not None:
+        refused = tuple(data_problems(mind, state.origin.snapshot))
+        if refused:
+            return mind.end("failed", _EXIT_CONFIG, "\n".join(str(problem) for problem in refused))
     num_batches = readies[mind.alive[0]].num_samples // batch_size
     limit = mind.job.trainer.limit_batches
     state.ledger = Ledger(
@@ -45,13 +50,14 @@ def _start_when_complete(mind: Mind) -> list[Command]:
 
 
 def _form_first_group(mind: Mind) -> list[Command]:
-    """Everybody adopts the parameters and buffers of the lowest rank."""
+    """Everybody adopts the parameters and buffers of the lowest rank, or the bundle that it fetches."""
     state = mind.state
     state.activity = "forming"
     state.generation += 1
     state.formed, state.digests = {}, {}
     source = mind.alive[0]
-    reason = f"all {len(mind.alive)} ranks are ready; they start from the weights of {mind.name(source)}"
+    start = f"the weights of {mind.name(source)}" if state.origin is None else state.origin.origin
+    reason = f"all {len(mind.alive)} ranks are ready; they start from {start}"
     return [
         FormGroup(
             to=mind.alive,
@@ -59,6 +65,7 @@ def _form_first_group(mind: Mind) -> list[Command]:
             ranks=mind.alive,
             source=source,
             trial=trial_rank(mind),
+            bundle=None if state.origin is None else state.origin.round,
             reason=f"{reason}; {_numbers(mind)}",
         )
     ]
@@ -93,8 +100,10 @@ def on_first_group(mind: Mind, event: GroupFormed) -> list[Command]:
         reason = f"after the common start the weights of {names} differ from those of {mind.name(first)}"
         return mind.end("failed", _EXIT_NOT_READY, reason)
     state.activity = "training"
+    if state.origin is not None:
+        return [*go_on(mind, state.origin, event.at), *next_order(mind, event.at)]
     state.tally.begin(event.at)
-    state.callbacks.evaluated_at = event.at
+    state.callbacks.evaluated_at = state.callbacks.saved_at = event.at
     begin_limits(mind, event.at)
     return next_order(mind, event.at)
 

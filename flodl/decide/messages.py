@@ -7,12 +7,12 @@ what the journal holds and what the wire carries, so no field may ever be NaN or
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
+from flodl.decide.keeping import BundleKept, Resumed, SaveBegun
 from flodl.decide.totals import EpochMetrics, IntervalMetrics, RunTotals, Scalar
-from flodl.spec.checkpoint import SaveReason
 
 __all__ = [
     "Alert",
@@ -225,28 +225,6 @@ class RankFailed(_Plain, frozen=True, kw_only=True, tag=True):
     trace: str = ""
 
 
-class BundleKept(_Plain, frozen=True, kw_only=True, tag=True):
-    """What came of the save of a round by a rank. error: why there is no bundle of it, "" where it is in place.
-
-    The rank tells what it could not send, the record tells the rest. remarks: what went wrong and does it no harm.
-    """
-
-    at: float
-    rank: int
-    round: int
-    error: str = ""
-    remarks: tuple[str, ...] = ()
-
-
-class Resumed(_Plain, frozen=True, kw_only=True, tag=True):
-    """The run goes on from a bundle. snapshot: of the coordinator that had it saved. origin: its meta file."""
-
-    at: float
-    round: int
-    origin: str
-    snapshot: dict[str, Any]
-
-
 class StopRequested(_Plain, frozen=True, kw_only=True, tag=True):
     """Somebody wants the run to end in order (a signal, a stop rule)."""
 
@@ -296,7 +274,7 @@ class FormGroup(_Plain, frozen=True, kw_only=True, tag=True):
     (round acceptance after a death); 0: none. A window that waits for `Average` goes on and keeps what it has run; a
     grant ends: the rank falls back to its last finished round and waits for a new order. trial: the rank that, once
     it has the common start, evaluates one batch, so that a broken evaluation is told before anything is trained.
-    bundle: the common start is the bundle that the run goes on from; the source fetches it, everybody adopts it.
+    bundle: the common start is the bundle of this round; the source fetches it, everybody adopts it.
     """
 
     to: tuple[int, ...]
@@ -305,7 +283,7 @@ class FormGroup(_Plain, frozen=True, kw_only=True, tag=True):
     source: int | None = None
     accept_round: int = 0
     trial: int | None = None
-    bundle: bool = False
+    bundle: int | None = None
     reason: str
 
 
@@ -363,22 +341,6 @@ class Finish(_Plain, frozen=True, kw_only=True, tag=True):
 
     to: tuple[int, ...]
     callbacks: tuple[CallbackName, ...] = ()
-    reason: str
-
-
-class SaveBegun(_Plain, frozen=True, kw_only=True, tag=True):
-    """The order beside it has `rank` save what round `round` has come to. Not sent to ranks: it goes to the record.
-
-    global_step: batches of all ranks so far. evaluates: the same rank evaluates the same weights.
-    """
-
-    rank: int
-    round: int
-    generation: int
-    epoch: int
-    global_step: int
-    why: SaveReason
-    evaluates: bool = False
     reason: str
 
 

@@ -5,12 +5,15 @@ An order is given only when everybody holds the result of the one before it, so 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from flodl.decide.dealing import Plan, Request, plan
 from flodl.decide.finishing import begin_finish
-from flodl.decide.messages import CallbackName, Command, RunWindow
+from flodl.decide.messages import CallbackName, Command, RunWindow, SaveBegun
 from flodl.decide.mind import Mind
 from flodl.decide.pace import GRANT_MS
 from flodl.decide.rounds import Order
+from flodl.decide.saving import begin_save, due_saver
 
 __all__ = ["next_order"]
 
@@ -22,11 +25,13 @@ def next_order(mind: Mind, at: float) -> list[Command]:
         return begin_finish(mind, state.stop.reason)
     if state.failure:
         return begin_finish(mind, state.failure)
+    if state.ledger.epoch is None:
+        return begin_finish(mind, f"all {mind.job.trainer.num_epochs} epochs are done")
     callback_rank = state.callbacks.elect(mind.job.callbacks.policy, mind.alive, mind.speeds)
+    begun = _begin_save(mind, callback_rank)
     request, why = _request(mind, callback_rank)
     dealt = plan(state.ledger, request)
-    if dealt is None:
-        return begin_finish(mind, f"all {mind.job.trainer.num_epochs} epochs are done")
+    assert dealt is not None
     alone = mind.works_alone
     state.order = Order(
         number=state.accepted + len(dealt.rounds[callback_rank]),
@@ -38,9 +43,9 @@ def next_order(mind: Mind, at: float) -> list[Command]:
         epochs=dealt.epochs,
         overshoot=dealt.overshoot,
     )
-    callbacks = _due_callbacks(mind, callback_rank, at)
+    due, midway = _due_callbacks(mind, callback_rank, begun, at)
     what = _what(dealt, callback_rank)
-    return [
+    windows = [
         RunWindow(
             to=(rank,),
             generation=state.generation,
@@ -48,23 +53,40 @@ def next_order(mind: Mind, at: float) -> list[Command]:
             ranges=dealt.ranges[rank],
             alone=alone,
             max_overshoot=dealt.overshoot[rank],
-            callbacks=callbacks if rank == callback_rank else (),
-            midway=bool(callbacks) and rank == callback_rank and state.callbacks.midway,
+            callbacks=due.get(rank, ()),
+            midway=midway and rank == callback_rank,
             epoch=dealt.epochs[rank],
             reason=f"{what}: {dealt.batches[rank]} batches ({why})",
         )
         for rank in mind.alive
     ]
+    return [*begun, *windows]
 
 
-def _due_callbacks(mind: Mind, callback_rank: int, at: float) -> tuple[CallbackName, ...]:
-    """What the callback rank does before its window."""
+def _begin_save(mind: Mind, callback_rank: int) -> list[SaveBegun]:
+    """The save that is due, before anything of the next window is dealt."""
     callbacks = mind.state.callbacks
-    if callbacks.eval_due is None:
-        return ()
-    callbacks.begin_eval(callback_rank)
-    callbacks.evaluated_at = at
-    return ("eval",)
+    saver = due_saver(mind)
+    if saver is None or callbacks.save_due is None:
+        return []
+    evaluates = callbacks.eval_due is not None and saver == callback_rank
+    return [begin_save(mind, saver, callbacks.save_due, evaluates=evaluates)]
+
+
+def _due_callbacks(
+    mind: Mind, callback_rank: int, begun: Sequence[SaveBegun], at: float
+) -> tuple[dict[int, tuple[CallbackName, ...]], bool]:
+    """What ranks do before their windows, and whether the evaluation among it judges a part of an epoch."""
+    callbacks = mind.state.callbacks
+    due: dict[int, tuple[CallbackName, ...]] = {}
+    if callbacks.eval_due is not None:
+        callbacks.begin_eval(callback_rank)
+        callbacks.evaluated_at = at
+        due[callback_rank] = ("eval",)
+    midway = bool(due) and callbacks.midway
+    for save in begun:
+        due[save.rank] = (*due.get(save.rank, ()), "save")
+    return due, midway
 
 
 def _request(mind: Mind, callback_rank: int) -> tuple[Request, str]:

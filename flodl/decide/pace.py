@@ -37,6 +37,11 @@ class Pace:
         self._job = job
         self._measures = not job.trainer.deterministic
         self._nominal_ms = nominal_ms or dict.fromkeys(ranks, 1.0)
+        self.restart(ranks)
+
+    def restart(self, ranks: tuple[int, ...]) -> None:
+        """Nothing is known yet of these ranks."""
+        job = self._job
         self.elche = ElChe(_elche_config(job), ranks)
         self._guard = make_guard(job.guard, job.elche)
         self._meta = MetaController(job.meta)

@@ -128,6 +128,16 @@ class Tally(msgspec.Struct, kw_only=True):
         """The first window starts."""
         self.started = self.accepted = at
 
+    def go_on(self, at: float) -> None:
+        """The first window of a run that goes on starts: what it took so far, it took until now."""
+        self.started, self.accepted, self.paused_seconds = at - self.wall_seconds, at, 0.0
+
+    @property
+    def batches(self) -> int:
+        """Of all ranks, so far."""
+        parts = (self.ranks, *(epoch.ranks for epoch in self.epochs.values()))
+        return sum(sums.batches for part in parts for sums in part.values())
+
     @property
     def wall_seconds(self) -> float:
         """First window's start to the newest acceptance, less evaluation and saves."""

@@ -30,7 +30,7 @@ from flodl.engine.weights import bare_name
 from flodl.errors import ConfigError, FlodlError, Problem
 from flodl.record.bundle_names import Kind
 
-__all__ = ["TrainingState"]
+__all__ = ["BUFFER", "PARAMETER", "TrainingState"]
 
 PARAMETER, BUFFER, OPTIMIZER = "model.param/", "model.buffer/", "optim/"
 SAID_ANEW = {"params", "param_names", "lr", "initial_lr", "foreach", "fused", "capturable", "differentiable"}

@@ -11,10 +11,8 @@ from flodl.decide.messages import CallbackName, CallbackResult
 from flodl.engine.averaging.rule import Rule
 from flodl.engine.build import Built
 from flodl.engine.evaluate import Scope, evaluate, figures
-from flodl.engine.orders import Link
+from flodl.engine.saver import Saver
 from flodl.engine.tally import finite
-from flodl.engine.weights import to_bytes
-from flodl.record.folder import WEIGHTS_FILE
 from flodl.spec.job import EvalConfig
 
 __all__ = ["Callbacks"]
@@ -24,16 +22,16 @@ class Callbacks:
     """Runs callbacks by name. A failure is reported in words and never ends training."""
 
     def __init__(
-        self, link: Link, rule: Rule, built: Built, device: torch.device, config: EvalConfig | None = None
+        self, saver: Saver, rule: Rule, built: Built, device: torch.device, config: EvalConfig | None = None
     ) -> None:
-        self._link = link
+        self._saver = saver
         self._rule = rule
         self._built = built
         self._device = device
         self._config = config or EvalConfig()
 
-    def run(self, name: CallbackName, epoch: int, samples_done: int = 0) -> CallbackResult:
-        """Do it while the model holds the consensus.
+    def run(self, name: CallbackName, epoch: int, samples_done: int = 0, *, round_: int = 0) -> CallbackResult:
+        """Do it while the model holds the consensus. round_: whose result that is.
 
         epoch, samples_done: of the result; samples of the whole run where it is taken within that epoch, else 0.
         """
@@ -41,8 +39,11 @@ class Callbacks:
         values: dict[str, float] = {}
         error = ""
         try:
-            with self._rule.consensus_in():
-                values = self._evaluate() if name == "eval" else self._save()
+            if name == "eval":
+                with self._rule.consensus_in():
+                    values = self._evaluate()
+            else:
+                values = {"bytes": self._saver.save(round_)}
         except Exception as trouble:  # noqa: BLE001  whatever the user's metrics or a full disk raise
             error = f"{type(trouble).__name__}: {trouble}"
         seconds = time.perf_counter() - began
@@ -55,6 +56,14 @@ class Callbacks:
             epoch=epoch,
             samples_done=samples_done,
         )
+
+    def begin_save(self, round_: int) -> CallbackResult | None:
+        """Copy what is to be saved; the rest goes on beside training. What went wrong, None where nothing did."""
+        try:
+            self._saver.begin(round_)
+        except Exception as trouble:  # noqa: BLE001  what cannot be stored is reported, and training goes on
+            return CallbackResult(name="save", ok=False, error=f"{type(trouble).__name__}: {trouble}")
+        return None
 
     def try_batch(self) -> CallbackResult:
         """Evaluate one batch as the model is: which figures there are, or why it fails. (0 for what is not finite: an
@@ -85,8 +94,3 @@ class Callbacks:
             limit=None if limit_batches is None else limit_batches * built.batch_size,
             cast=built.precision.cast,
         )
-
-    def _save(self) -> dict[str, float]:
-        data = to_bytes(self._built.model.state_dict())
-        self._link.upload(WEIGHTS_FILE, data)
-        return {"bytes": float(len(data))}

@@ -11,6 +11,7 @@ import torch
 from flodl.decide.messages import (
     Average,
     AveragingDone,
+    BundleKept,
     CallbackName,
     CallbackResult,
     Finish,
@@ -169,6 +170,9 @@ class Edges:
         if order.source is not None and not order.accept_round:
             self.is_open, self.ran, self.ahead = False, 0, 0
             self.tally.clear()
+        if order.bundle is not None and order.source == rounds.rank:
+            for remark in rounds.remarks:
+                self.tally.note(remark)
         held = rounds.last_round
         self.link.send(
             GroupFormed(
@@ -208,14 +212,27 @@ class Edges:
     def call_back_first(self, order: RunWindow) -> None:
         """What a window asks for before it begins, on the consensus of the round before it."""
         within = (order.epoch, order.rounds[0].samples_before)
-        self.call_back(order.callbacks, *(within if order.midway else (order.epoch - 1, 0)))
+        named = tuple(name for name in order.callbacks if name != "save")
+        self.call_back(named, *(within if order.midway else (order.epoch - 1, 0)))
+        if "save" in order.callbacks:
+            self.begin_save()
+
+    def begin_save(self) -> None:
+        """Copy what the last round has come to; it is sent beside training."""
+        self.link.activity = "callback"
+        number = self.parts.rounds.last_round
+        with self.tally.timing("callback"):
+            trouble = self.parts.callbacks.begin_save(number)
+        if trouble is not None:
+            self.link.send(BundleKept(at=0.0, rank=self.parts.rank, round=number, error=trouble.error))
 
     def call_back(self, names: tuple[CallbackName, ...], epoch: int, samples_done: int = 0) -> None:
         """Run callbacks; their time is no part of any reading."""
         for name in names:
             self.link.activity = "callback"
             with self.tally.timing("callback"):
-                self.tally.callbacks.append(self.parts.callbacks.run(name, epoch, samples_done))
+                done = self.parts.callbacks.run(name, epoch, samples_done, round_=self.parts.rounds.last_round)
+                self.tally.callbacks.append(done)
 
     def finish(self, order: Finish) -> None:
         """The last callbacks, then goodbye."""

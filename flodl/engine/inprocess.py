@@ -11,7 +11,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -23,6 +23,7 @@ from flodl.engine.birth import prepare
 from flodl.engine.keys import make_keys
 from flodl.engine.payload import RankPayload
 from flodl.engine.receiving import UploadSink
+from flodl.engine.serving import ReadPart
 from flodl.errors import FlodlError, Interrupted
 from flodl.spec.job import JobSpec
 
@@ -34,7 +35,8 @@ T = TypeVar("T")
 class InProcessWorld:
     """`World` for the drive and a link for the rank: two queues between two threads."""
 
-    def __init__(self, open_upload: Callable[[int, str], UploadSink]) -> None:
+    def __init__(self, open_upload: Callable[[int, str], UploadSink], read: ReadPart | None = None) -> None:
+        self._read = read
         self.progress, self.activity = 0, ""
         self._is_interrupted = False
         self._open_upload = open_upload
@@ -85,6 +87,10 @@ class InProcessWorld:
         """Tell that the run has to be over in so many seconds from now."""
         self._news.put(EndBy(at=0.0, seconds_left=seconds_left, rule=rule))
 
+    def tell(self, event: Event) -> None:
+        """Something that the record has to say."""
+        self._news.put(event)
+
     def close(self) -> None:
         """The rank leaves, whatever it waits for."""
         self._orders.put(Finish(to=(0,), reason="the run is over"))
@@ -111,11 +117,22 @@ class InProcessWorld:
         """There is nobody to meet."""
         raise FlodlError(f"generation {generation}: a run in one process has one rank")
 
-    def upload(self, name: str, chunks: bytes) -> None:
+    def download(self, name: str) -> bytearray:
+        """A part of the bundle that the run goes on from."""
+        if self._read is None:
+            raise FlodlError(f"{name}: this run begins anew")
+        whole, total = bytearray(), 1
+        while len(whole) < total:
+            data, total = self._read(name, len(whole))
+            whole += data
+        return whole
+
+    def upload(self, name: str, chunks: bytes | Iterable[memoryview]) -> None:
         """Store a file in the run folder."""
         sink = self._open_upload(0, name)
         try:
-            sink.write(memoryview(chunks))
+            for chunk in (memoryview(chunks),) if isinstance(chunks, bytes) else chunks:
+                sink.write(chunk)
             sink.commit()
         except BaseException:
             sink.abandon()

@@ -51,7 +51,6 @@ def launches(
     keys: RunKeys,
     endpoints: Endpoints,
     threads: Mapping[str, int],
-    resume_round: int | None = None,
 ) -> tuple[HostLaunch, ...]:
     """One per host that lends a device, in order. threads: host -> of each of its ranks. Raises ConfigError."""
     values = passed_values(job.cluster.env_pass, os.environ)
@@ -75,7 +74,6 @@ def launches(
                 speed=place.speed,
                 data_path=host.data_path,
                 path=_path(host),
-                resume_round=resume_round,
             )
             for local_rank, place in enumerate(mine)
         }

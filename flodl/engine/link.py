@@ -22,6 +22,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from flodl.decide.timeouts import Timeouts
 from flodl.engine import protocol
+from flodl.engine.downloading import download
 from flodl.engine.keys import KeyPair
 from flodl.engine.protocol import Answer, Ask, Beat, Evicted, Hello, Pulse, RankCommand, RankEvent, Up, Welcome
 from flodl.engine.wire import Frames, SharedSocket
@@ -165,7 +166,7 @@ class RankLink:
         socket = _socket(self._context, self._where, self._where.bulk)
         try:
             socket.connect(self._where.bulk)
-            return _download(socket, self._where.run_id, name)
+            return download(socket, self._where.run_id, name, UPLOAD_SECONDS)
         finally:
             socket.close(linger=0)
 
@@ -318,41 +319,6 @@ def _upload(socket: zmq.Socket[bytes], run_id: str, name: str, chunks: Iterable[
     say(protocol.Whole(sha256=digest.hexdigest()))
     while _heard(socket, run_id, name) >= 0:
         pass
-
-
-def _download(socket: zmq.Socket[bytes], run_id: str, name: str) -> bytearray:
-    """Pieces of at most PART_BYTES; at most IN_FLIGHT_PARTS of them asked for and not there yet."""
-
-    def ask(offset: int) -> None:
-        socket.send(protocol.encode(protocol.BulkUp(run_id, protocol.Want(name=name, offset=offset))))
-
-    def piece() -> tuple[protocol.Piece, bytes]:
-        if not socket.poll(int(UPLOAD_SECONDS * 1000)):
-            raise FlodlError(f"the download of {name} stalls: no answer for {UPLOAD_SECONDS:g} s")
-        header, *beside = socket.recv_multipart()
-        frame = protocol.bulk_down(header, run_id)
-        if frame is None or not isinstance(frame.message, protocol.Piece) or len(beside) != 1:
-            raise FlodlError(f"the download of {name} met a malformed answer")
-        if frame.message.error:
-            raise FlodlError(f"the controller cannot give {name}: {frame.message.error}")
-        return frame.message, beside[0]
-
-    ask(0)
-    first, data = piece()
-    whole = bytearray(first.total)
-    whole[: len(data)] = data
-    offsets = list(range(protocol.PART_BYTES, first.total, protocol.PART_BYTES))
-    for number, offset in enumerate(offsets):
-        if number < IN_FLIGHT_PARTS:
-            ask(offset)
-    for number in range(len(offsets)):
-        found, data = piece()
-        if number + IN_FLIGHT_PARTS < len(offsets):
-            ask(offsets[number + IN_FLIGHT_PARTS])
-        if found.total != first.total or len(data) != min(protocol.PART_BYTES, found.total - found.offset):
-            raise FlodlError(f"{name} has changed while it was read")
-        whole[found.offset : found.offset + len(data)] = data
-    return whole
 
 
 def _heard(socket: zmq.Socket[bytes], run_id: str, name: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
@@ -12,6 +13,7 @@ from torch.distributed.distributed_c10d import Store
 from flodl.decide.messages import (
     Average,
     AveragingDone,
+    BundleKept,
     FormGroup,
     Goodbye,
     GroupFormed,
@@ -25,7 +27,7 @@ from flodl.errors import RunFailed
 
 __all__ = ["Link", "Orders", "RankReport", "RegroupedError"]
 
-RankReport = RankReady | GroupFormed | WindowDone | AveragingDone | Goodbye | RankFailed
+RankReport = RankReady | GroupFormed | WindowDone | AveragingDone | Goodbye | RankFailed | BundleKept
 
 LOOK_SECONDS = 0.02
 
@@ -46,7 +48,9 @@ class Link(Protocol):
 
     def store(self, generation: int) -> Store: ...
 
-    def upload(self, name: str, chunks: bytes) -> None: ...
+    def upload(self, name: str, chunks: bytes | Iterable[memoryview]) -> None: ...
+
+    def download(self, name: str) -> bytearray: ...
 
 
 class RegroupedError(Exception):

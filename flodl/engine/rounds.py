@@ -14,6 +14,7 @@ from flodl.decide.messages import FormGroup
 from flodl.engine.averaging.lane import Lane
 from flodl.engine.averaging.rule import Outcome, RoundOrder, Rule
 from flodl.engine.averaging.start import digest, from_bytes, start_tensors, to_bytes
+from flodl.engine.resuming import Resuming
 from flodl.errors import FlodlError
 from flodl.ports import Averager
 
@@ -24,7 +25,7 @@ class Rounds:
     """Forms groups and runs rounds beside the training thread; changes the model only in `settle` and `adopt`.
 
     niceness: of the averaging thread, above 0 where rounds run beside training. device: where vectors are summed.
-    last_round: newest one held.
+    last_round: newest one held. resuming: what the run goes on from.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Rounds:
         self._averager = averager
         self._niceness = niceness
         self._device = device or torch.device("cpu")
+        self.resuming: Resuming | None = None
         self._lane: Lane | None = None
         self._wanted = RoundOrder(0, 0, 0.0)
         self._last_end = time.perf_counter()
@@ -76,7 +78,7 @@ class Rounds:
         self.rule.regroup(len(command.ranks), command.ranks.index(self.rank))
         self._lane = Lane(f"averaging-{command.generation}", niceness=self._niceness, device=self._device)
         mine: list[Tensor] = []
-        if command.source is not None:
+        if command.source is not None and command.bundle is None:
             mine = self.rule.result() if command.accept_round else [self._state()]
         return self._lane.submit(lambda: self._join(command, mine))
 
@@ -88,9 +90,18 @@ class Rounds:
             self._repair(command, joined)
             return ""
         tensors = start_tensors(self._model)
-        from_bytes(joined[0], tensors)
-        self.rule.start()
+        if command.bundle is not None and self.resuming is not None:
+            self.resuming.adopt(joined[0])
+            self.last_round = command.bundle
+        else:
+            from_bytes(joined[0], tensors)
+            self.rule.start()
         return digest(to_bytes(tensors))
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What of the bundle this run does not use, and what it lacks."""
+        return () if self.resuming is None else self.resuming.remarks
 
     def _state(self) -> Tensor:
         return to_bytes(start_tensors(self._model), self._device)
@@ -116,11 +127,26 @@ class Rounds:
         self.adopt(self.rule.repaired(result, order))
 
     def _join(self, command: FormGroup, mine: list[Tensor]) -> list[Tensor]:
+        source, resuming = command.source, self.resuming if command.bundle is not None else None
+        if source == self.rank and resuming is not None and command.bundle is not None:
+            resuming.fetch(command.bundle)  # before the others wait in a collective that has a limit
         self._averager.form(command.generation, command.ranks)
-        if mine and command.source is not None:
+        if source is not None and resuming is not None:
+            mine = [self._spread(command.generation, source, resuming)]
+        elif mine and command.source is not None:
             self._averager.broadcast(command.generation, command.source, mine)
         self._last_end = time.perf_counter()
         return mine
+
+    def _spread(self, generation: int, source: int, resuming: Resuming) -> Tensor:
+        """The bundle, from the rank that has fetched it to all."""
+        whole = resuming.packed(self._device) if source == self.rank else None
+        size = torch.tensor([0 if whole is None else len(whole)], dtype=torch.int64, device=self._device)
+        self._averager.broadcast(generation, source, [size])
+        if whole is None:
+            whole = torch.empty(int(size), dtype=torch.uint8, device=self._device)
+        self._averager.broadcast(generation, source, [whole])
+        return whole
 
     def _average(self, order: RoundOrder, report: Callable[[Outcome], None] | None) -> Outcome:
         arrival_ms = (time.perf_counter() - self._last_end) * 1000

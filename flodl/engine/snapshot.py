@@ -39,6 +39,10 @@ class Snapshot:
             self._arrived.synchronize()
         return self
 
+    def tensor(self, name: str) -> Tensor:
+        """One of the model's."""
+        return self._members["model"][name]
+
     def num_bytes(self, kind: Kind) -> int:
         """The size of a member's file."""
         return num_bytes(self._members[kind])

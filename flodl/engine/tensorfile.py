@@ -28,13 +28,14 @@ _CODES = {
 }  # fmt: skip
 
 
-def pieces(tensors: Mapping[str, Tensor]) -> Iterator[memoryview]:
+def pieces(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> Iterator[memoryview]:
     """The file's bytes: a header, then each tensor's elements. The tensors must be contiguous and on the CPU.
+    metadata: more words for the header.
 
     Raises FlodlError for a dtype that cannot be stored.
     """
     real = _real(tensors)
-    yield memoryview(_header(tensors, real))
+    yield memoryview(_header(tensors, real, metadata or {}))
     for tensor in real.values():
         if tensor.numel():
             yield tensor.reshape(-1).view(torch.uint8).numpy().data
@@ -43,7 +44,7 @@ def pieces(tensors: Mapping[str, Tensor]) -> Iterator[memoryview]:
 def num_bytes(tensors: Mapping[str, Tensor]) -> int:
     """The size of the whole file."""
     real = _real(tensors)
-    return len(_header(tensors, real)) + sum(tensor.nbytes for tensor in real.values())
+    return len(_header(tensors, real, {})) + sum(tensor.nbytes for tensor in real.values())
 
 
 def tensors_of(data: bytes) -> dict[str, Tensor]:
@@ -64,9 +65,9 @@ def _real(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return dict(sorted(real.items(), key=lambda pair: (-pair[1].element_size(), pair[0])))
 
 
-def _header(tensors: Mapping[str, Tensor], real: Mapping[str, Tensor]) -> bytes:
+def _header(tensors: Mapping[str, Tensor], real: Mapping[str, Tensor], more: Mapping[str, str]) -> bytes:
     complex_ones = sorted(name for name, tensor in tensors.items() if tensor.is_complex())
-    metadata = {"format": "pt", **({COMPLEX: json.dumps(complex_ones)} if complex_ones else {})}
+    metadata = {"format": "pt", **more, **({COMPLEX: json.dumps(complex_ones)} if complex_ones else {})}
     rows: dict[str, object] = {"__metadata__": metadata}
     at = 0
     for name, tensor in real.items():

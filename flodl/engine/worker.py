@@ -141,8 +141,8 @@ def make_loop(payload: RankPayload, built: Built, link: Link) -> Loop:
     beside = elche.is_async and len(payload.world) > 1
     niceness = BESIDE_TRAINING if beside else 0
     state = TrainingState(built.model, built.optimizer, rule)
-    resuming = None if payload.resume_round is None else Resuming(payload.resume_round, link, state)
-    rounds = Rounds(payload.rank, built.model, rule, averager, niceness=niceness, device=summing, resuming=resuming)
+    rounds = Rounds(payload.rank, built.model, rule, averager, niceness=niceness, device=summing)
+    rounds.resuming = Resuming(link, state)
     positions = positions_per_epoch(job, built.num_samples)
     feed = Feed(
         built.train,

@@ -118,6 +118,10 @@ class BundleStore:
         """All whose meta can be read, the newest (the last saved) first."""
         return tuple(entry for entry in self._files.entries() if isinstance(entry, Bundle))
 
+    def has_any(self) -> bool:
+        """True where there is one, be it damaged."""
+        return bool(self._files.entries())
+
     def newest(self) -> Bundle | None:
         """The last one that was saved."""
         return next(iter(self.bundles()), None)

@@ -9,31 +9,20 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, cast
 
 import msgspec
 from msgspec import Meta
 
 from flodl.errors import ConfigError, FlodlError, Problem
 from flodl.record.bundle_names import Kind
+from flodl.spec.checkpoint import SaveReason
 
 __all__ = ["BUNDLE_SCHEMA", "BundleMeta", "Member", "SaveReason", "decode_meta", "encode_meta"]
 
 BUNDLE_SCHEMA = 1  # raised when an old bundle can no longer be read as it is
 DIGEST = "sha256"
 
-SaveReason = Literal[
-    "checkpoint",
-    "best",
-    "final",
-    "graceful_shutdown",
-    "nonfinite",
-    "interrupted",
-    "max_failure_exceeded",
-    "single_survivor",
-    "all_ranks_lost",
-    "reduce_stall",
-]
 Count = Annotated[int, Meta(ge=0)]
 
 

@@ -17,10 +17,13 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["KINDS", "BundleNames", "Kind", "MemberName"]
+__all__ = ["KINDS", "PLAIN", "BundleNames", "Kind", "MemberName", "Upload", "as_upload", "upload_name"]
 
 Kind = Literal["model", "outer"]
 KINDS: tuple[Kind, ...] = ("model", "outer")
+
+PLAIN = "plain"  # what is no tensor travels beside the members, and lies in the meta
+_UPLOAD = re.compile(r"r(\d+)\.(model|outer|plain)")
 
 _ENDINGS: dict[Kind, str] = {"model": ".fdl", "outer": ".outer.fdl"}
 _META = ".meta.json"
@@ -33,6 +36,27 @@ class MemberName:
     round: int
     kind: Kind
     take: int
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A part of a bundle on its way from a rank, or to one."""
+
+    round: int
+    kind: Literal["model", "outer", "plain"]
+
+
+def upload_name(round_: int, kind: Kind | Literal["plain"]) -> str:
+    """How a part is called on its way."""
+    return f"r{round_}.{kind}"
+
+
+def as_upload(name: str) -> Upload | None:
+    """The part that a name on the way means; None for every other name."""
+    found = _UPLOAD.fullmatch(name)
+    if found is None:
+        return None
+    return Upload(int(found[1]), "model" if found[2] == "model" else "outer" if found[2] == "outer" else "plain")
 
 
 class BundleNames:

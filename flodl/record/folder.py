@@ -5,7 +5,7 @@
     outputs/<YYYY-MM-DD>/<HH-MM-SS>-<xxxx>/
         spec.json  journal.jsonl  metrics.jsonl  status.json  result.json  controller.log
         ranks/<host>.<rank>.log
-        checkpoints/weights.safetensors
+        checkpoints/weights.safetensors  and the bundles (`bundle_names`)
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import msgspec
 from flodl.decide.messages import Command, Event
 from flodl.decide.roster import Place
 from flodl.errors import FlodlError
+from flodl.record.bundle import BundleStore
 from flodl.record.files import AtomicFile, write_atomically
 from flodl.record.journal import Journal, JournalHeader
 from flodl.record.log import ControllerLog, RankLog
@@ -28,6 +29,7 @@ from flodl.record.metrics import MetricsFile
 from flodl.record.result import Result, write_result
 from flodl.record.status import StatusFile
 from flodl.record.text import plain_name
+from flodl.spec.checkpoint import CheckpointConfig
 from flodl.spec.codec import SCHEMA
 
 __all__ = ["WEIGHTS_FILE", "RunFolder", "newest_run"]
@@ -147,6 +149,10 @@ class RunFolder:
         """The writer of the newest consensus: write chunks, then commit; nothing appears before that."""
         self.checkpoints_path.mkdir(exist_ok=True)
         return AtomicFile(self.weights_path)
+
+    def bundles(self, config: CheckpointConfig) -> BundleStore:
+        """The keeper of the run's bundles."""
+        return BundleStore(self.checkpoints_path, config.stem, config.keep, config.best)
 
     def open_upload(self, rank: int, name: str) -> AtomicFile:
         """Where a rank's upload of that name goes. FlodlError for a name that no file of a run has."""

@@ -1,10 +1,14 @@
-"""Text from elsewhere, made fit for a log and a terminal: no escapes, no control characters, always valid UTF-8."""
+"""Text from elsewhere, made fit for a log and a terminal: no escapes, no control characters, always valid UTF-8.
+And the other way: a key and its value as they are typed."""
 
 from __future__ import annotations
 
 import re
+import shlex
 
-__all__ = ["clean", "is_serious", "plain_name"]
+__all__ = ["clean", "is_serious", "plain_name", "typed"]
+
+_PLAIN = re.compile(r"[\w./:+%@-]+", re.ASCII)
 
 # ECMA-48: CSI sequences; OSC, DCS, APC, PM and SOS strings up to their terminator; any other two-byte escape.
 _ESCAPES = re.compile(
@@ -42,3 +46,12 @@ def plain_name(label: str) -> str:
         for c in label
     )
     return "%2E" + coded[1:] if coded.startswith(".") else coded or "%"
+
+
+def typed(key: str, value: str) -> str:
+    """key=value as it is typed: quoted for Hydra where it has to be, and then for the shell."""
+    if _PLAIN.fullmatch(value):
+        return f"{key}={value}"
+    quoted = re.sub(r"(\\*)'", lambda found: f"{found[1] * 2}\\'", value)
+    quoted = re.sub(r"\\+$", lambda found: found[0] * 2, quoted)
+    return shlex.quote(f"{key}='{quoted}'")

@@ -61,6 +61,10 @@ class Surroundings(Protocol):
         """What comes of a callback on this rank, and how long it takes."""
         ...
 
+    def keep(self, rank: int, number: int) -> None:
+        """The rank's save of a round, beside training."""
+        ...
+
     def is_poisoned(self, rank: int) -> bool:
         """True once where the rank's next contribution is not finite."""
         ...
@@ -145,7 +149,9 @@ class VirtualRank:
         self._overshoot = order.max_overshoot
         self._grant_index = 0
         self._grant_left = order.rounds[0].batches
-        self._callbacks = [self._world.callback(self.rank, name) for name in order.callbacks]
+        self._callbacks = [self._world.callback(self.rank, name) for name in order.callbacks if name != "save"]
+        if "save" in order.callbacks:
+            self._world.keep(self.rank, self.last_round)
         if self._callbacks:
             self._books.callback_ms += sum(result.seconds for result in self._callbacks) * 1000.0
             self._sleep(sum(result.seconds for result in self._callbacks), "rested")
@@ -331,6 +337,8 @@ class VirtualRank:
 
     def _finish(self, order: Finish) -> None:
         self._callbacks = [self._world.callback(self.rank, name) for name in order.callbacks]
+        if any(result.name == "save" and result.ok for result in self._callbacks):
+            self._world.keep(self.rank, self.last_round)
         self._sleep(sum(result.seconds for result in self._callbacks), "leave")
 
     def leave(self) -> None:

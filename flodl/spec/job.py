@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from flodl.errors import Problem
+from flodl.spec.checkpoint import CheckpointConfig
 from flodl.spec.cluster import ClusterSpec, HostOverrides
 from flodl.spec.component import Component
 from flodl.spec.debug import DebugConfig
@@ -126,15 +127,6 @@ class EvalConfig(Value, frozen=True, kw_only=True):
     def is_wanted(self) -> bool:
         """True where anything is ever evaluated."""
         return self.is_repeated or self.at_end
-
-
-class CheckpointConfig(Value, frozen=True, kw_only=True):
-    """What a run leaves to go on from."""
-
-    stem: Annotated[
-        str,
-        Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="a file name of letters, digits, dots and dashes"),
-    ] = "model"
 
 
 class CallbacksConfig(Value, frozen=True, kw_only=True):

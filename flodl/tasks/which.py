@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from pathlib import Path
 
 from flodl.errors import ConfigError, FlodlError, Problem
 from flodl.record.folder import RunFolder, newest_run
+from flodl.record.text import typed
 
 __all__ = ["run_folder", "shown", "typed"]
 
 OUTPUTS = "outputs"
-_PLAIN = re.compile(r"[\w./:+%@-]+", re.ASCII)
 
 
 def run_folder(text: object) -> RunFolder:
@@ -39,15 +37,6 @@ def shown(path: Path) -> str:
     """A path as short as it can be said here."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
-
-
-def typed(key: str, value: str) -> str:
-    """key=value, quoted for Hydra where it has to be and then for the shell."""
-    if _PLAIN.fullmatch(value):
-        return f"{key}={value}"
-    quoted = re.sub(r"(\\*)'", lambda found: f"{found[1] * 2}\\'", value)
-    quoted = re.sub(r"\\+$", lambda found: found[0] * 2, quoted)
-    return shlex.quote(f"{key}='{quoted}'")
 
 
 def _refused(name: str, constraint: str) -> ConfigError:

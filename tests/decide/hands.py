@@ -10,6 +10,7 @@ from flodl.decide.ledger import num_samples, take_batches
 from flodl.decide.messages import (
     Average,
     AveragingDone,
+    BundleKept,
     CallbackResult,
     Command,
     Event,
@@ -21,6 +22,7 @@ from flodl.decide.messages import (
     RankFailed,
     RankReady,
     RunWindow,
+    SaveBegun,
     StopRequested,
     WindowDone,
 )
@@ -55,6 +57,8 @@ class Hand:
         self.orders: dict[int, RunWindow] = {}
         self.generation = 0
         self.said: tuple[Command, ...] = ()
+        self.save: SaveBegun | None = None
+        self.finishes: dict[int, Finish] = {}
 
     def tell(self, event: Event) -> tuple[Command, ...]:
         """Hand an event in; LOST and DUP stay 0."""
@@ -62,6 +66,10 @@ class Hand:
         for command in self.said:
             if isinstance(command, RunWindow):
                 self.orders |= dict.fromkeys(command.to, command)
+            if isinstance(command, Finish):
+                self.finishes |= dict.fromkeys(command.to, command)
+            if isinstance(command, SaveBegun):
+                self.save = command
             if isinstance(command, FormGroup):
                 self.generation = command.generation
         assert self.coordinator.audit() == (0, 0)
@@ -147,15 +155,21 @@ class Hand:
 
     def goodbye(self, rank: int, *, failed: Sequence[str] = ()) -> tuple[Command, ...]:
         """`rank` leaves and tells what came of the callbacks that it was told to do last."""
-        asked = [c for c in self.said if isinstance(c, Finish) and rank in c.to]
-        names = asked[-1].callbacks if asked else ()
+        names = self.finishes[rank].callbacks if rank in self.finishes else ()
         results = tuple(
             CallbackResult(
                 name=name, ok=name not in failed, values={"accuracy": 0.5} if name == "eval" else {}, error="full"
             )
             for name in names
         )
+        if "save" in names and "save" not in failed:
+            self.kept()
         return self.tell(Goodbye(at=self.later(), rank=rank, callbacks=results))
+
+    def kept(self, error: str = "") -> tuple[Command, ...]:
+        """The record tells what came of the save that was ordered last."""
+        assert self.save is not None
+        return self.tell(BundleKept(at=self.later(), rank=self.save.rank, round=self.save.round, error=error))
 
     def died(self, rank: int, cause: str = "killed by SIGKILL") -> tuple[Command, ...]:
         return self.tell(RankDied(at=self.later(), rank=rank, cause=cause))

@@ -41,14 +41,6 @@ def test_a_failed_save_is_tried_by_the_next_fastest_rank_that_has_not_tried() ->
         tried.append(saver)
         assert roles.take(CallbackResult(name="save", ok=False, error="disk full")).endswith("disk full")
     assert tried == [0, 1, 3, 2]
-    assert not roles.saved
-
-
-def test_one_save_that_worked_is_enough() -> None:
-    roles = Callbacks()
-    assert roles.take(CallbackResult(name="save", ok=True)) == ""
-    roles.take(CallbackResult(name="save", ok=False, error="late"))
-    assert roles.saved
 
 
 def test_an_evaluations_values_and_time_are_remembered() -> None:

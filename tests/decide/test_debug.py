@@ -64,5 +64,5 @@ def test_a_rank_that_cannot_evaluate_fails_such_a_run() -> None:
     hand = _ended_everywhere()
     hand.goodbye(0)
     end = only(End, hand.goodbye(1, failed=("eval",)))
-    assert (end.status, end.exit_code) == ("failed", 5)
+    assert (end.status, end.exit_code) == ("failed", 4)
     assert "rank 1 (cpu of here): the evaluation" in end.reason

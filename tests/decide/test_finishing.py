@@ -32,7 +32,7 @@ def test_the_saver_goes_first_and_the_others_leave_when_the_weights_are_safe() -
 def test_a_failed_save_is_tried_by_the_next_rank_and_told() -> None:
     hand = at_the_end()
     said = hand.goodbye(0, failed=["save"])
-    assert "saving the weights failed: full" in only(Alert, said).text
+    assert "saving failed: full" in only(Alert, said).text
     again = only(Finish, said)
     assert (again.to, again.callbacks) == ((1,), ("save",))
     assert only(Finish, hand.goodbye(1)).to == (2,)

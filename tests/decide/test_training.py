@@ -196,7 +196,7 @@ def test_too_many_rounds_in_a_row_that_are_not_finite_end_the_run_after_a_save()
     assert only(Finish, hand.said).callbacks == ("eval", "save")
     hand.goodbye(0)
     end = hand.goodbye(1)[-1]
-    assert (end.status, end.exit_code) == ("failed", 5)  # type: ignore[union-attr]
+    assert (end.status, end.exit_code) == ("failed", 4)  # type: ignore[union-attr]
     assert "not finite in 3 rounds in a row" in end.reason
 
 
@@ -224,7 +224,7 @@ def test_a_stop_cuts_the_windows_that_are_under_way_and_averages_them(mode: str)
     assert finish.reason == "SIGTERM"
     hand.goodbye(0)
     end = hand.goodbye(1)[-1]
-    assert (end.status, end.exit_code) == ("interrupted", 130)  # type: ignore[union-attr]
+    assert (end.status, end.exit_code) == ("interrupted", 75)  # type: ignore[union-attr]
     assert end.totals.samples_done == 140  # type: ignore[union-attr]
 
 

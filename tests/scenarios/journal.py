@@ -17,6 +17,7 @@ from flodl.decide.messages import (
     IntervalEnded,
     Range,
     RunWindow,
+    SaveBegun,
 )
 
 __all__ = ["lines"]
@@ -57,6 +58,8 @@ def _order(command: Command) -> str:
             return f"group {command.generation} of {_ranks(command.ranks)}{source}{kept}"
         case Finish():
             return f"{_ranks(command.to)} finish {'+'.join(command.callbacks)}".rstrip()
+        case SaveBegun():
+            return f"r{command.rank} saves #{command.round}: {command.why}"
         case EpochEnded(metrics=metrics):
             return f"epoch {metrics.epoch} ended: {metrics.samples} samples in {metrics.rounds} rounds"
         case IntervalEnded(metrics=metrics):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flodl.decide.roster import Place
+from flodl.spec.checkpoint import CheckpointConfig
 from flodl.spec.cluster import ClusterSpec, HostSpec
 from flodl.spec.elche import ElCheConfig
 from flodl.spec.job import Component, JobSpec
@@ -16,7 +17,8 @@ _ANY = Component(target="torch.nn.Linear")
 
 
 def job_of(mode: str, *, elche: Mapping[str, Any] | None = None, **blocks: Any) -> JobSpec:
-    """A job of one mode; blocks: trainer=..., eval=... and so on."""
+    """A job of one mode; blocks: trainer=..., eval=... and so on. Saved at the end only, unless told otherwise."""
+    blocks.setdefault("checkpoint", CheckpointConfig(every_epochs=None))
     return JobSpec(
         elche=ElCheConfig(mode=mode, **(elche or {})),  # type: ignore[arg-type]
         cluster=blocks.pop("cluster", ClusterSpec(workers=(HostSpec(host="here"),))),

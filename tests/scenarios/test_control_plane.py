@@ -42,7 +42,7 @@ def test_a_round_costs_at_most_two_messages_each_way_per_rank(mode: str) -> None
 
 
 def test_evaluations_cost_no_message_of_their_own() -> None:
-    others = {"RankReady", "GroupFormed", "WindowDone", "AveragingDone", "Goodbye"}
+    others = {"RankReady", "GroupFormed", "WindowDone", "AveragingDone", "Goodbye", "BundleKept"}
     done = run("cpu_cadence")
     assert {type(event).__name__ for event, _ in done.journal} == others
     assert done.end.totals.eval == {"accuracy": 0.9}

@@ -1,0 +1,56 @@
+"""The job of a run that is there already, with what was typed beside it: for task=resume and task=eval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from flodl.errors import ConfigError, Problem
+from flodl.spec.codec import decode_job, job_to_plain, load_spec
+from flodl.spec.job import JobSpec
+from flodl.tasks.which import run_folder
+
+__all__ = ["again"]
+
+NOT_THE_JOBS = ("task", "run", "hydra", "json")
+MANY_GROUPS = ("experiment", "debug", "local")
+SAID_ANEW = ("dry_run", "detach")  # of launch: how the command is carried out, which is no property of the run
+
+
+def again(tree: Mapping[str, Any], typed: Iterable[str]) -> tuple[JobSpec, Path]:
+    """The job of `run`, and its folder. tree: as composed now; typed: overrides, of which each key is taken from there.
+
+    Raises ConfigError where there is no such run, or an override cannot be laid over a job.
+    """
+    folder = run_folder(tree["run"])
+    plain = job_to_plain(load_spec(folder.spec_path))
+    problems: list[Problem] = []
+    for text in typed:
+        key = text.lstrip("+~").partition("=")[0].partition("@")[0]
+        top = key.partition(".")[0].partition("/")[0]
+        if top in MANY_GROUPS:
+            problems.append(Problem(key=key, constraint="speaks for several groups, and the job is that of the run",
+                                    remedy="name the keys themselves"))  # fmt: skip
+        elif top not in NOT_THE_JOBS:
+            _lay_over(plain, tree, key.split("."))
+    if problems:
+        raise ConfigError(problems)
+    plain["launch"] = {**plain["launch"], **{key: tree["launch"][key] for key in SAID_ANEW}}
+    plain["trusted_targets"] = tree["trusted_targets"]
+    return decode_job(plain), folder.path
+
+
+def _lay_over(plain: dict[str, Any], tree: Mapping[str, Any], path: list[str]) -> None:
+    """Take what is at `path` of the tree; what is no longer there goes."""
+    *parents, last = path
+    there, here = cast("Any", tree), cast("Any", plain)
+    for name in parents:
+        there = there.get(name, {}) if isinstance(there, Mapping) else {}
+        if not isinstance(here.get(name), dict):
+            here[name] = {}
+        here = here[name]
+    if isinstance(there, Mapping) and last in there:
+        here[last] = there[last]
+    else:
+        here.pop(last, None)
