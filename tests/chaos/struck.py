@@ -6,6 +6,7 @@ the process what the fault says when its time comes, and notes the moment. No co
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -133,7 +134,7 @@ class Story:
     def window_seconds(self, before: float) -> float:
         """The longest of the windows that ended before that moment, the first one left out."""
         ends = [at for at in self.accepted() if at < before][1:]
-        return max(later - earlier for earlier, later in zip(ends, ends[1:], strict=False))
+        return max(later - earlier for earlier, later in itertools.pairwise(ends))
 
     def next_accepted(self, after: float) -> float:
         return min(at for at in self.accepted() if at > after) - after

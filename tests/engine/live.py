@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from flodl.decide.messages import Event, RankReady
 from flodl.decide.roster import Place
+from flodl.decide.timeouts import Timeouts
 from flodl.engine.fleet import AgentFleet
 from flodl.engine.keys import RunKeys, make_keys
 from flodl.engine.payload import RankPayload, encode_host_secret
@@ -151,11 +152,12 @@ def live(
     join_seconds: float = 60.0,
     min_ranks: int | None = None,
     fleet: AgentFleet | None = None,
+    limits: Timeouts | None = None,
     **host: Any,
 ) -> Iterator[Live]:
     """`num_ranks` real processes on this machine that run tiny_worker.`entry`. host: further fields of HostCall.
 
-    fleet: one that goes on living; else the agent ends with the run.
+    fleet: one that goes on living; else the agent ends with the run. limits: of silence, on both sides.
     """
     keys, uploads = make_keys(range(num_ranks)), Uploads()
     lines: list[tuple[int, str]] = []
@@ -167,7 +169,7 @@ def live(
     world = LiveWorld.open(
         places(num_ranks),
         agents.fan_out(),
-        listen=Listen("127.0.0.1", 0, RUN, keys),
+        listen=Listen("127.0.0.1", 0, RUN, keys, limits or Timeouts()),
         open_upload=uploads.open,
         on_line=lambda rank, host, text: lines.append((rank, text)),
     )
@@ -183,6 +185,8 @@ def live(
             path=call.path,
             env=call.env,
             preload=call.preload,
+            beat_seconds=limits.heartbeat if limits is not None else 0.0,
+            dead_seconds=limits.dead if limits is not None else 0.0,
         )
         world.launch([launch], JoinSpec(timeout_seconds=join_seconds, min_ranks=min_ranks))
         yield started

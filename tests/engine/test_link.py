@@ -14,6 +14,7 @@ import pytest
 import zmq
 
 from flodl.decide.messages import Cut, Goodbye, RankFailed
+from flodl.decide.timeouts import Timeouts
 from flodl.engine.keys import KeyPair, make_keys
 from flodl.engine.link import LinkClosedError, RankLink
 from flodl.engine.protocol import PART_BYTES, RankEvent
@@ -55,12 +56,14 @@ class Memory:
 class Controller:
     """A server for two ranks, and what it heard."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Timeouts | None = None) -> None:
         self.keys = make_keys(range(2))
         self.events: queue.SimpleQueue[RankEvent] = queue.SimpleQueue()
         self.sink = Memory()
         self.server = LinkServer.bind(
-            Listen("127.0.0.1", 0, RUN, self.keys), on_event=self.events.put, open_upload=self.open
+            Listen("127.0.0.1", 0, RUN, self.keys, limits or Timeouts()),
+            on_event=self.events.put,
+            open_upload=self.open,
         )
 
     def open(self, rank: int, name: str) -> UploadSink:
@@ -321,3 +324,59 @@ def test_keys_say_nothing_about_themselves() -> None:
     said = repr(keys) + repr(keys.server) + str(keys.by_rank) + f"{keys.server!r}"
     for pair in (keys.server, *keys.by_rank.values()):
         assert pair.secret.decode() not in said
+
+
+# ---------------------------------------------------------------------------------------------- silence and eviction
+
+SHORT = Timeouts(heartbeat=0.05, dead=0.5)
+
+
+@contextmanager
+def listening(limits: Timeouts, dials: Timeouts) -> Iterator[tuple[Controller, RankLink, queue.SimpleQueue[str]]]:
+    """A server, one rank's link, and why that was told to end itself."""
+    controller = Controller(limits)
+    link = RankLink.dial(controller.door(0), limits=dials)
+    lost: queue.SimpleQueue[str] = queue.SimpleQueue()
+    link.on_lost = lost.put
+    try:
+        yield controller, link, lost
+    finally:
+        link.close(flush_seconds=0.0)
+        controller.server.close()
+
+
+def test_a_rank_that_is_told_that_the_controller_lives_stays() -> None:
+    with listening(SHORT, SHORT) as (_, _link, lost), pytest.raises(queue.Empty):
+        lost.get(timeout=3 * SHORT.dead)
+
+
+def test_a_rank_that_hears_nothing_for_the_dead_limit_is_lost() -> None:
+    with listening(Timeouts(heartbeat=60.0), SHORT) as (controller, _link, lost):
+        begun = time.monotonic()
+        assert "nothing was heard from the controller for 0." in lost.get(timeout=5.0)
+        assert SHORT.dead - 0.1 <= time.monotonic() - begun <= SHORT.dead + 0.5
+        assert controller.server.sightings()[0].at > begun
+
+
+def test_heartbeats_carry_what_the_training_loop_has_counted() -> None:
+    with listening(SHORT, SHORT) as (controller, link, _):
+        link.progress, link.activity = 7, "train"
+        end = time.monotonic() + 5.0
+        while controller.server.sightings()[0].progress != 7:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        assert controller.server.sightings()[0].activity == "train"
+
+
+def test_nothing_that_an_evicted_rank_says_is_heard_and_it_is_told_to_end_itself() -> None:
+    with listening(SHORT, SHORT) as (controller, link, lost):
+        controller.server.evict(0)
+        assert lost.get(timeout=5.0) == "the controller has declared this rank dead"
+        while not lost.empty():
+            lost.get()
+        link.send(bye(0))
+        assert "declared this rank dead" in lost.get(timeout=5.0), "each word is answered so"
+        with pytest.raises(FlodlError, match="this rank was declared dead: nothing of it is stored"):
+            link.upload("weights.safetensors", b"x" * 3_000_000)
+        assert not controller.sink.committed
+        assert controller.events.empty()

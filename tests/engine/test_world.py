@@ -10,10 +10,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from flodl.decide.messages import Cut, Finish, FormGroup, Goodbye, GroupFormed, RankDied, RankReady, StopRequested
+from flodl.decide.messages import (
+    Cut,
+    Finish,
+    FormGroup,
+    Goodbye,
+    GroupFormed,
+    RankDied,
+    RankReady,
+    RankSuspected,
+    StopRequested,
+)
+from flodl.decide.timeouts import Timeouts
 from flodl.engine.payload import RankPayload
 from flodl.errors import Interrupted, NotReady
-from tests.engine.live import ROOT, alive, children, live, wait_gone
+from tests.engine.live import ROOT, Live, alive, children, live, wait_gone
 
 
 def test_a_whole_life_in_order_and_nobody_is_mourned() -> None:
@@ -209,3 +220,67 @@ def test_a_rank_has_its_own_number_of_threads_in_every_thread() -> None:
         place = event.versions
     assert place["threads"] == place["elsewhere"] == place["OMP_NUM_THREADS"] == "3"
     assert place["OPENBLAS_NUM_THREADS"] == "1"
+
+
+SHORT = Timeouts(heartbeat=0.05, suspected=0.3, dead=1.5, collective=3.0)
+
+
+def test_a_stopped_rank_is_suspected_declared_dead_after_the_limit_and_killed_by_its_agent() -> None:
+    with live(2, limits=SHORT) as run:
+        pids = run.pids(2)
+        run.world.next_event(0.2)
+        os.kill(pids[1], signal.SIGSTOP)
+        begun = time.monotonic()
+        (suspected,) = run.until(RankSuspected)
+        (died,) = run.until(RankDied)
+        assert SHORT.dead - SHORT.heartbeat <= time.monotonic() - begun <= SHORT.dead + 4 * SHORT.heartbeat
+        assert (suspected.rank, died.rank) == (1, 1)
+        assert "nothing was heard from it for 1.5" in died.cause
+        wait_gone([pids[1]], 1.0)
+        assert nothing_more(run)
+        assert alive(pids[0])
+
+
+def nothing_more(run: Live, seconds: float = 0.4) -> bool:
+    """No second death, and no other news."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if run.world.next_event(0.1) is not None:
+            return False
+    return True
+
+
+def test_a_rank_that_comes_back_from_the_dead_is_refused_and_ends_itself() -> None:
+    with live(2, limits=SHORT) as run:
+        pids = run.pids(2)
+        os.kill(run.agent(), signal.SIGSTOP)  # it cannot kill the rank
+        os.kill(pids[1], signal.SIGSTOP)
+        run.until(RankDied)
+        os.kill(pids[1], signal.SIGCONT)
+        wait_gone([pids[1]], 2.0)
+        os.kill(run.agent(), signal.SIGCONT)
+
+
+def test_an_agent_that_hears_nothing_ends_its_ranks_and_itself_also_when_it_was_stopped_and_wakes_up() -> None:
+    with live(2, limits=SHORT) as run:
+        pids = run.pids(2)
+        assert nothing_more(run)
+        agent = run.agent()
+        os.kill(agent, signal.SIGSTOP)
+        assert nothing_more(run, 1.5 * SHORT.dead), "its ranks are heard, and live"
+        os.kill(agent, signal.SIGCONT)
+        died = run.until(RankDied, 2)
+        assert all("heard nothing from the controller" in event.cause for event in died)
+        wait_gone([agent, *pids.values()], 3.0)
+
+
+def test_ten_short_flaps_of_an_agent_and_a_rank_evict_nobody() -> None:
+    with live(2, limits=SHORT) as run:
+        pids = run.pids(2)
+        for _ in range(10):
+            for number in (signal.SIGSTOP, signal.SIGCONT):
+                for pid in (run.agent(), pids[0]):
+                    os.kill(pid, number)
+                assert not isinstance(run.world.next_event(0.1), RankDied)
+        assert nothing_more(run)
+        assert alive(pids[0])

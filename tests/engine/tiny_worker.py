@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from flodl.decide.messages import Cut, Finish, FormGroup, Goodbye, GroupFormed, RankReady
+from flodl.decide.timeouts import timeouts_of
 from flodl.engine.link import RankLink
 from flodl.engine.payload import RankPayload
 
@@ -35,7 +36,8 @@ def ready(payload: RankPayload) -> RankReady:
 def obedient(payload: RankPayload) -> None:
     """Greets, waits for orders, leaves on Finish. On FormGroup it forms a real gloo group and adds the ranks up."""
     sys.stdout.write(f"hello from rank {payload.rank}\n")
-    link = RankLink.dial(payload)
+    link = RankLink.dial(payload, limits=timeouts_of(0.05))
+    link.on_lost = lambda why: os._exit(9)
     link.send(ready(payload))
     while True:
         order = link.receive(None)
