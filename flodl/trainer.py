@@ -89,8 +89,9 @@ def resolved(job: JobSpec, places: Sequence[Place]) -> JobSpec:
 
 def _train(job: JobSpec, story: Story, listeners: tuple[drive.Listener, ...], console: Console) -> End:
     def say(text: str) -> None:
-        story.folder.log.append(text)
-        console.print(clean(text), markup=False, highlight=False, soft_wrap=True)
+        for line in text.splitlines():  # a table keeps its lines
+            story.folder.log.append(line)
+            console.print(clean(line), markup=False, highlight=False, soft_wrap=True)
 
     origin = origin_of(job, say)
     with the_fleet(transport_of(job)) as fleet:
