@@ -48,10 +48,15 @@ class AgentFleet:
     def meet(self, calls: Sequence[HostCall]) -> dict[str, Greeting | HostUnready]:
         """Have one warm agent on each host, in parallel. Whom it has met under an equal call is not called again."""
         found: dict[str, Greeting | HostUnready] = {}
+        bugs: list[Exception] = []
         changed = threading.Condition()
 
         def work(call: HostCall) -> None:
-            answer = self._meet(call)
+            try:
+                answer = self._meet(call)
+            except Exception as error:  # noqa: BLE001  a transport is somebody else's code; raised below
+                bugs.append(error)
+                answer = HostUnready(call.label, "protocol", str(error))
             with changed:
                 found[call.label] = answer
                 changed.notify_all()
@@ -60,6 +65,8 @@ class AgentFleet:
             threading.Thread(target=work, args=(call,), name="flodl-meet", daemon=True).start()
         with changed:
             changed.wait_for(lambda: len(found) == len({call.label for call in calls}))
+        if bugs:
+            raise bugs[0]
         return {call.label: found[call.label] for call in calls}
 
     def run(self, host: str, module: str, given: str = "") -> HostErrand:
@@ -102,11 +109,14 @@ class AgentFleet:
         """The living session that serves this call; one that does not is ended."""
         with self._lock:
             session = self._sessions.get(call.label)
-            if session is None:
-                return None
-            if session.end is None and _way(session.call) == _way(call):
+        if session is None:
+            return None
+        if session.end is None and _way(session.call) == _way(call):
+            if session.measure(PING_SECONDS):  # a host that was switched off closes no connection
                 return session
-            del self._sessions[call.label]
+            session.kill()
+        with self._lock:
+            self._sessions.pop(call.label, None)
         _close([session], 0.0)
         return None
 

@@ -137,6 +137,17 @@ def test_an_agent_that_died_between_runs_is_met_anew(fleet: AgentFleet) -> None:
         assert run.agent() != first
 
 
+def test_an_agent_that_says_nothing_any_more_is_met_anew(fleet: AgentFleet) -> None:
+    fleet.meet([named("a")])
+    (first,) = agents_of(os.getpid())
+    os.kill(first, signal.SIGSTOP)
+    begun = time.monotonic()
+    assert isinstance(fleet.meet([named("a")])["a"], Greeting)
+    assert time.monotonic() - begun < 10.0
+    wait_gone([first], 1.0)
+    assert len(agents_of(os.getpid())) == 1
+
+
 def test_a_warm_process_that_died_between_runs_is_made_anew(fleet: AgentFleet) -> None:
     fleet.meet([a_call()])
     (agent,) = agents_of(os.getpid())
