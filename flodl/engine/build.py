@@ -85,7 +85,7 @@ def build(job: JobSpec, place: Surroundings) -> Built:
         "optim": optim,
         "scheduler": job.scheduler,
     }
-    trees = checked(components, Trust(job.trusted_targets, place.path))
+    trees = checked(components, Trust(job.trusted_targets, place.path, place.host))
     _seed(job.trainer.seed)
     train, held_out = _data_sets(job, place, trees["dataset"])
     name = f"dataset={job.dataset.target}"

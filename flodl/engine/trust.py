@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from flodl.errors import ConfigError, Problem
+from flodl.errors import ConfigError, NotReady, Problem
 from flodl.spec.component import Component
 from flodl.spec.tree import mapped
 from flodl.spec.trust import ALLOWED_PACKAGES, Reference, as_reference, is_under, refusal
@@ -31,10 +31,12 @@ __all__ = ["Trust", "checked"]
 class Trust:
     """What may be called: the allowed packages, `trusted` packages or full names, and modules in the `project` folder.
 
-    An environment that lies inside the project folder (envs/, .venv) is no part of the project.
+    An environment that lies inside the project folder (envs/, .venv) is no part of the project. host: where this is,
+    for a rank: the controller has accepted the names, so a module that is not there is this host's lack.
     """
 
-    def __init__(self, trusted: Iterable[str] = (), project: str | Path = "") -> None:
+    def __init__(self, trusted: Iterable[str] = (), project: str | Path = "", host: str = "") -> None:
+        self.host = host
         self.trusted = tuple(trusted)
         self.packages = (*ALLOWED_PACKAGES, *self.trusted)
         self.project = Path(project or ".").resolve()
@@ -82,12 +84,18 @@ class _RefusedError(Exception):
     """A reference is refused, and why. Never leaves this room."""
 
 
+class _AbsentError(Exception):
+    """This host lacks a module, and what that means. Never leaves this room."""
+
+
 def checked(components: Mapping[str, Component], trust: Trust) -> dict[str, dict[str, Any]]:
     """The components as trees for hydra's instantiate, every ``_target_`` replaced by the object that was checked.
 
-    components: dotted key -> component. Raises ConfigError with everything that is refused in any of them.
+    components: dotted key -> component. Raises ConfigError with everything that is refused in any of them, NotReady
+    where nothing is and this host lacks a module.
     """
     problems: list[Problem] = []
+    absent: list[str] = []
 
     def visit(key: str, text: str) -> Any:
         if "${" in text or text == "???":  # would come alive when the tree is instantiated
@@ -102,6 +110,8 @@ def checked(components: Mapping[str, Component], trust: Trust) -> dict[str, dict
             _look_through(reference.path, trust)
         except _RefusedError as refused:
             problems.append(refusal(reference, str(refused)))
+        except _AbsentError as lack:
+            absent.append(f"{key}={text}: {lack}")
         return text
 
     trees = {
@@ -110,17 +120,27 @@ def checked(components: Mapping[str, Component], trust: Trust) -> dict[str, dict
     }
     if problems:
         raise ConfigError(problems)
+    if absent:
+        remedy = "copy the project there, run with cluster.deploy.code=rsync, or install what is missing"
+        raise NotReady("\n".join(f"{line}; {remedy}" for line in absent))
     return trees
 
 
 def _resolved(reference: Reference, trust: Trust) -> object:
-    """The object that a target names. Raises _RefusedError."""
+    """The object that a target names. Raises _RefusedError and _AbsentError."""
     path = reference.path
+    root = path.partition(".")[0]
+    if trust.host and root not in sys.modules and importlib.util.find_spec(root) is None:
+        place = f"it is not in {trust.project}, nor installed there"
+        raise _AbsentError(f"the module {root} is missing on {trust.host}: {place}")
     if not trust.may_import(path):
         raise _RefusedError("lies outside the packages that a config may call")
     try:
         found = _locate(path)
     except (ImportError, AttributeError) as error:
+        lacking = error.name if trust.host and isinstance(error, ModuleNotFoundError) else None
+        if lacking and not is_under(path, [lacking]):  # what the module itself imports
+            raise _AbsentError(f"it needs the module {lacking}, which is missing on {trust.host}") from error
         raise _RefusedError(f"cannot be found: {error}") from error
     except Exception as error:
         raise _RefusedError(f"fails while it is imported: {type(error).__name__}: {error}") from error

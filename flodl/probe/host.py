@@ -17,6 +17,7 @@ import msgspec
 from flodl.probe.folder import data_copies
 from flodl.probe.gpus import see_gpus
 from flodl.probe.machine import free_disk, free_memory_bytes, interfaces, num_cores, port_range, total_memory_bytes
+from flodl.probe.project import missing_modules
 from flodl.probe.report import HostReport, Question
 from flodl.probe.software import distribution_version, has_module, missing_preloads, nccl_library, torch_build
 
@@ -39,6 +40,7 @@ def report(question: Question) -> HostReport:
         has_triton=has_module("triton"),
         nccl=nccl_library(question.preload, question.library_path, has_cuda=bool(cuda)),
         missing_preloads=missing_preloads(question.preload),
+        missing_modules=missing_modules(question.modules, question.path),
         cores=num_cores(),
         memory_total_bytes=total_memory_bytes(),
         memory_free_bytes=free_memory_bytes(),

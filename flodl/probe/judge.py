@@ -203,6 +203,15 @@ def _folder(case: _Case) -> Iterator[Finding]:
         )
 
 
+def _modules(case: _Case) -> Iterator[Finding]:
+    for name in case.report.missing_modules if case.report.path_exists else ():
+        yield case.error(
+            ".path",
+            f"the module {name} is missing on {case.host.host}: it is not in {case.report.path}, nor installed there",
+            "copy the project there, push it with deploy.code=rsync, or install the package for that interpreter",
+        )
+
+
 def _disk(case: _Case) -> Iterator[Finding]:
     report = case.report
     if report.disk_free_bytes < LITTLE_DISK_BYTES:
@@ -264,6 +273,7 @@ def _is_loopback(address: str) -> bool:
 
 _RULES: tuple[Callable[[_Case], Iterator[Finding]], ...] = (
     _folder,
+    _modules,
     _flodl,
     _torch,
     _preload,

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from flodl.ports import Errand, Fleet, Greeting, HostCall
 from flodl.probe.compare import data_parts
 from flodl.probe.finding import Finding, in_order, unready
 from flodl.probe.judge import chosen_gpus, judge
+from flodl.probe.project import named_modules
 from flodl.probe.report import Gpu, HostReport, Question
 from flodl.probe.software import distribution_version
 from flodl.record.text import clean
@@ -68,7 +70,8 @@ def look(
     if is_gate and len(calls) == 1 and calls[0].here:
         parts = ()
     with ThreadPoolExecutor(min(AT_ONCE, max(1, len(calls)))) as pool:
-        found = list(pool.map(lambda call: _ask(fleet, call, met[call.label], parts), calls))
+        asked = Question(data=parts, modules=named_modules(job, Path.cwd()))
+        found = list(pool.map(lambda call: _ask(fleet, call, met[call.label], asked), calls))
     answers = {call.label: answer for call, answer in zip(calls, found, strict=True)}
     reports = {host: answer for host, answer in answers.items() if isinstance(answer, HostReport)}
     troubles = {host: answer for host, answer in answers.items() if isinstance(answer, HostUnready)}
@@ -104,15 +107,13 @@ def _judged(job: JobSpec, reports: dict[str, HostReport], troubles: dict[str, Ho
     return Looked(reports=reports, findings=ordered, unready=troubles)
 
 
-def _ask(
-    fleet: Fleet, call: HostCall, greeting: Greeting | HostUnready, parts: tuple[str, ...]
-) -> HostReport | HostUnready:
+def _ask(fleet: Fleet, call: HostCall, greeting: Greeting | HostUnready, asked: Question) -> HostReport | HostUnready:
     if isinstance(greeting, HostUnready):
         return greeting
-    question = Question(
+    question = replace(
+        asked,
         path=call.path,
         data_path=call.spec.data_path or "",
-        data=parts,
         preload=call.env.get("LD_PRELOAD", ""),
         library_path=call.env.get("LD_LIBRARY_PATH", ""),
     )

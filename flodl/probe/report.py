@@ -19,7 +19,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What a host is asked. path: working folder of its ranks ("": where the program runs). data_path: its data folder.
 
     data: parts of it that the job reads ("": all of it); none where the job reads no files. preload: LD_PRELOAD of its
-    ranks. library_path: LD_LIBRARY_PATH of its ranks.
+    ranks. library_path: LD_LIBRARY_PATH of its ranks. modules: that the job's targets lie in.
     """
 
     path: str = ""
@@ -27,6 +27,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     data: tuple[str, ...] = ()
     preload: str = ""
     library_path: str = ""
+    modules: tuple[str, ...] = ()
 
 
 class GpuUser(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,12 +95,12 @@ class DataCopy(msgspec.Struct, frozen=True, kw_only=True):
 class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     """Everything about one host.
 
-    torch, cuda: of the installed build, read without loading it ("" : none, or built for no GPU). archs: what the
-    build was compiled for ("sm_80", "compute_90"), where its warm process has told it. missing_preloads: files of
-    LD_PRELOAD that are not there. gpu_trouble: why GPUs cannot be counted; gpus is then empty and means nothing.
-    port_range: the ports that its kernel hands out. latency_ms: one round trip to the host's agent; clock_offset_
-    seconds: its clock minus the controller's, and clock_error_seconds: half the round trip that it was measured with.
-    noise: what the login wrote before our program began.
+    torch, cuda: of the installed build, read without loading it ("" : none, or built for no GPU). archs: what the build
+    was compiled for ("sm_80", "compute_90"), where its warm process has told it. missing_preloads: files of LD_PRELOAD
+    that are not there. missing_modules: that the job names and a rank would not find. gpu_trouble: why GPUs cannot be
+    counted; gpus is then empty and means nothing. port_range: the ports that its kernel hands out. latency_ms: one
+    round trip to the host's agent; clock_offset_seconds: its clock minus the controller's, and clock_error_seconds:
+    half the round trip that it was measured with. noise: what the login wrote before our program began.
     """
 
     host: str = ""
@@ -114,6 +115,7 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     has_triton: bool = False
     nccl: Library = Library()
     missing_preloads: tuple[str, ...] = ()
+    missing_modules: tuple[str, ...] = ()
     cores: int = 0
     memory_total_bytes: int = 0
     memory_free_bytes: int = 0

@@ -189,7 +189,7 @@ def _host(label: str, report: HostReport | None) -> dict[str, Any]:
         return {"host": label, "reachable": False}
     found: dict[str, Any] = msgspec.to_builtins(report)
     nccl, data = found.pop("nccl"), found.pop("data")
-    found.pop("missing_preloads")
+    del found["missing_preloads"], found["missing_modules"]  # findings say so
     parts = [{name: copy[name] for name in _SHOWN_OF_DATA} for copy in data]
     return {
         **found,

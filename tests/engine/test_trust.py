@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from flodl.engine.trust import Trust, checked
-from flodl.errors import ConfigError
+from flodl.errors import ConfigError, NotReady
 from flodl.models.mlp import MLP
 from flodl.spec.component import Component
 
@@ -159,6 +160,21 @@ def test_a_module_outside_the_project_is_not_even_imported(project: Path, tmp_pa
     elsewhere.mkdir()
     assert "lies outside the packages" in refused("stranger.Net", Trust(project=elsewhere))
     assert not (tmp_path / "canary").exists()
+
+
+def test_on_a_host_a_module_that_is_not_there_is_the_hosts_lack_and_not_a_wrong_name(project: Path) -> None:
+    """The controller has accepted the names. What is there and may not be called stays refused."""
+    (project / "needy.py").write_text("import absent_friend\n")
+    trust = Trust(project=project, host="node-b")
+    for target, words in (
+        ("stranger.Net", f"the module stranger is missing on node-b: it is not in {project}, nor installed there"),
+        ("needy.Net", "it needs the module absent_friend, which is missing on node-b"),
+    ):
+        with pytest.raises(NotReady, match=re.escape(f"model._target_={target}: {words}")):
+            tree_of(target, trust)
+    (project / "plain.py").write_text("")
+    assert "cannot be found: No module named 'plain.Nett'" in refused("plain.Nett", trust)
+    assert "lies outside the packages" in refused("os.system", trust)
 
 
 def test_an_environment_inside_the_project_folder_is_no_part_of_it(

@@ -10,10 +10,12 @@ from typing import Any
 
 from flodl.datasets import digits
 from tests.lab.lab import Lab
-from tests.lab.running import NOT_READY_SECONDS, SHORT, flodl, write_own
+from tests.lab.running import NOT_READY_SECONDS, SHORT, awaited, flodl, write_own
 from tests.lab.test_logins import NOT_READY, hosts_named, row_about
 
 Cluster = dict[str, Any]
+OWN = "model._target_=mine.Net"
+MINE = "from flodl.models.mlp import MLP as Net\n"
 
 
 def forbidden(lab: Lab, desk: Path, cluster: Cluster, *overrides: str) -> str:
@@ -29,59 +31,71 @@ def forbidden(lab: Lab, desk: Path, cluster: Cluster, *overrides: str) -> str:
         return run.output
 
 
-def test_what_every_host_lacks_is_told_in_one_table(lab: Lab, desk: Path) -> None:
+def test_interpreters_that_are_broken_missing_or_without_flodl_are_told_in_one_table(lab: Lab, desk: Path) -> None:
     cluster = lab.cluster()
-    a, b, c = cluster["workers"]
-    a["path"] = "/srv/nowhere"
-    b["python"] = "/srv/nowhere/bin/python"
-    c["env"] = {"LD_PRELOAD": "/srv/nowhere/libnccl.so.2"}
-    output = forbidden(lab, desk, cluster)
-    assert "/srv/nowhere does not exist there" in row_about("node-a", output)
-    assert "/srv/nowhere/bin/python" in row_about("node-b", output)
-    assert "/srv/nowhere/libnccl.so.2 does not exist there" in row_about("node-c", output)
-
-
-def test_an_interpreter_that_is_broken_and_one_without_flodl_are_named(lab: Lab, desk: Path) -> None:
-    cluster = lab.cluster()
-    broken, empty = "/srv/broken/python", "/srv/empty/bin/python"
-    lab["node-a"].write(broken, "#!/bin/sh\necho 'Fatal Python error: no encodings' >&2\nexit 70\n", mode=0o755)
+    pythons = {"node-a": "/srv/broken/python", "node-b": "/srv/nowhere/bin/python", "node-c": "/srv/empty/bin/python"}
+    for worker in cluster["workers"]:
+        worker["python"] = pythons[worker["host"]]
+    script = "#!/bin/sh\necho 'Fatal Python error: init_fs_encoding: no encodings' >&2\nexit 70\n"
+    lab["node-a"].write(pythons["node-a"], script, mode=0o755)
     lab["node-c"].make_environment("/srv/empty")
     next(lab["node-c"].path("/srv/empty").rglob("lab.pth")).unlink()
-    cluster["workers"][0]["python"] = broken
-    cluster["workers"][2]["python"] = empty
     output = forbidden(lab, desk, cluster)
-    assert "ended with 70 before it began" in row_about("node-a", output)
-    assert broken in row_about("node-a", output)
+    assert hosts_named(output) == ["node-a", "node-b", "node-c"]
+    for host, python in pythons.items():
+        assert python in row_about(host, output)
+    assert "ended with 70 before it began | Fatal Python error: init_fs_encoding" in row_about("node-a", output)
     assert "flodl" in row_about("node-c", output)
-    assert empty in row_about("node-c", output)
-    assert hosts_named(output) == ["node-a", "node-c"]
 
 
-def test_another_version_of_flodl_on_one_host_is_named_with_both_versions(lab: Lab, desk: Path) -> None:
+def test_whatever_else_hosts_lack_is_told_in_one_table(lab: Lab, desk: Path) -> None:
+    cluster = lab.cluster()
+    a, _, c = cluster["workers"]
+    a |= {"path": "/srv/nowhere", "nccl_socket_ifname": "enp99s0"}
     meta = next(lab["node-b"].path("/srv/env").rglob("lab.pth")).parent / "flodl-0.0.9.dist-info"
     meta.mkdir()
     (meta / "METADATA").write_text("Metadata-Version: 2.1\nName: flodl\nVersion: 0.0.9\n")
-    output = forbidden(lab, desk, lab.cluster())
-    assert "flodl 0.0.9" in row_about("node-b", output)
-    assert f"flodl {version('flodl')}" in row_about("node-b", output)
-
-
-def test_a_module_that_is_missing_on_one_host_is_named_with_the_host(lab: Lab, desk: Path) -> None:
-    write_own(lab, desk, "mine.py", "from flodl.models.mlp import MLP as Net\n")
+    c["env"] = {"LD_PRELOAD": "/srv/nowhere/libnccl.so.2"}
+    for host in lab.hosts:
+        shutil.copy(Path(digits.__file__).parent / "data" / "digits.npz", host.path("/srv/data/digits.npz"))
+    lab["node-b"].path("/srv/data/digits.npz").unlink()
+    with lab["node-c"].path("/srv/data/digits.npz").open("r+b") as file:
+        file.seek(5000)
+        file.write(b"another byte")
+    write_own(lab, desk, "mine.py", MINE)
     lab["node-b"].path("/srv/project/mine.py").unlink()
-    with flodl(desk, *SHORT, "model._target_=mine.Net") as run:
-        assert run.end(60) in (2, 3), run.output
-        assert "mine.Net" in run.output
-        assert "node-b" in run.result["reason"]
+    output = forbidden(lab, desk, cluster, "dataset.file=@data/digits.npz", OWN)
+    wanted = {
+        "node-a": ["/srv/nowhere does not exist there", "enp99s0", "lab0"],
+        "node-b": [
+            "flodl 0.0.9",
+            f"flodl {version('flodl')}",
+            "there is no /srv/data/digits.npz",
+            "the module mine is missing on node-b: it is not in /srv/project",
+        ],
+        "node-c": [
+            "/srv/nowhere/libnccl.so.2 does not exist there",
+            "is not what node-a has",
+            "deploy.data=rsync",
+        ],
+    }
+    for host, words in wanted.items():
+        for word in words:
+            assert word in row_about(host, output)
+    assert hosts_named(output) == ["node-a"] * 2 + ["node-b"] * 3 + ["node-c"] * 2
+
+
+def test_without_the_probe_a_rank_says_that_its_host_lacks_the_module(lab: Lab, desk: Path) -> None:
+    write_own(lab, desk, "mine.py", MINE)
+    lab["node-b"].path("/srv/project/mine.py").unlink()
+    said = "model._target_=mine.Net: the module mine is missing on node-b: it is not in /srv/project"
+    with flodl(desk, *SHORT, OWN, "launch.probe=false") as run:
+        awaited(lambda: any(said in log.read_text() for log in desk.glob("run/ranks/node-b.*.log")), 60)
+        assert run.end(NOT_READY_SECONDS) == NOT_READY, run.output
+        assert said in " ".join(run.output.split())
+        assert said in run.result["reason"]
         assert run.result["rounds"] == 0
-
-
-def test_an_interface_that_is_not_there_is_named_with_those_that_are(lab: Lab, desk: Path) -> None:
-    cluster = lab.cluster()
-    cluster["workers"][1]["nccl_socket_ifname"] = "enp99s0"
-    line = row_about("node-b", forbidden(lab, desk, cluster))
-    assert "enp99s0" in line
-    assert "lab0" in line
+    awaited(lambda: not lab.processes(), 1.0)
 
 
 def test_a_host_behind_a_firewall_and_a_closed_controller_port_are_named(lab: Lab, desk: Path) -> None:
@@ -91,19 +105,6 @@ def test_a_host_behind_a_firewall_and_a_closed_controller_port_are_named(lab: La
     lab.close_port("node-c", 29400, verdict="REJECT")
     output = forbidden(lab, desk, cluster)
     assert "29400" in row_about("node-c", output)
+    assert "cannot be reached from node-b" in row_about("node-a", output)
     assert "firewall" in output
-    assert "node-a" in output
-
-
-def test_data_that_lack_or_differ_on_a_host_are_named_with_their_place(lab: Lab, desk: Path) -> None:
-    bundled = Path(digits.__file__).parent / "data" / "digits.npz"
-    for host in lab.hosts:
-        shutil.copy(bundled, host.path("/srv/data/digits.npz"))
-    lab["node-b"].path("/srv/data/digits.npz").unlink()
-    with lab["node-c"].path("/srv/data/digits.npz").open("r+b") as file:
-        file.seek(5000)
-        file.write(b"another byte")
-    output = forbidden(lab, desk, lab.cluster(), "dataset.file=@data/digits.npz")
-    assert "there is no /srv/data/digits.npz" in row_about("node-b", output)
-    assert "is not what node-a has" in row_about("node-c", output)
-    assert "deploy.data=rsync" in row_about("node-c", output)
+    assert "32768 to 60999" in output

@@ -29,6 +29,7 @@ def test_after_a_failed_arm_the_others_run_and_all_are_compared(tmp_path: Path, 
         assert "| 1 | `x=2` | failed |" in markdown
         assert "no \\| luck |" in markdown
         assert "no | luck" in sweep.output, "the table of failures"
+        assert "Error executing job with overrides" in sweep.output, "Hydra has the last word on what nobody explains"
         assert "ValueError" in sweep.output, "the traceback of an error that nobody explains"
 
 

@@ -75,6 +75,7 @@ def test_a_job_whose_middle_arm_fails_is_compared_and_ends_with_1(tmp_path: Path
         assert sweep.arms[1]["result"]["status"] == "failed"
         assert sweep.arms[2]["result"]["samples_done"] > 0
         assert "1 of 3 arms failed" in sweep.output
+        assert "Error executing job" not in sweep.output, "the table says it"
 
 
 def test_what_was_run_before_is_not_run_again(tmp_path: Path) -> None:

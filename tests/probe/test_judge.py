@@ -39,6 +39,13 @@ def test_a_healthy_host_gives_no_finding() -> None:
         ({}, {"torch": "", "cuda": ""}, "cluster.workers[0].python", "has no torch", "task=setup"),
         ({}, {"path_exists": False}, "cluster.workers[0].path", "/srv/project does not exist", "deploy.code=rsync"),
         (
+            {},
+            {"missing_modules": ("mine",)},
+            "cluster.workers[0].path",
+            "the module mine is missing on a: it is not in /srv/project, nor installed there",
+            "deploy.code=rsync",
+        ),
+        (
             {"env": {"LD_PRELOAD": "/x/libnccl.so.2"}},
             {"missing_preloads": ("/x/libnccl.so.2",)},
             "cluster.workers[0].env.LD_PRELOAD",

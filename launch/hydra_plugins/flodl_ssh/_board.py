@@ -10,13 +10,13 @@ from hydra.core.utils import JobReturn, filter_overrides
 from hydra.types import TaskFunction
 from omegaconf import DictConfig
 
-from flodl.errors import Interrupted, Skipped
+from flodl.errors import FlodlError, Interrupted, Skipped
 from flodl.record.result import Status
 from flodl.record.sweep import SweepFolder
 from flodl.report.compare import Arm, comparison_json, comparison_markdown, print_comparison
 from flodl.report.terminal import terminal_console
 from hydra_plugins.flodl_ssh._options import Options
-from hydra_plugins.flodl_ssh._workshop import Job, Outcome, job_return
+from hydra_plugins.flodl_ssh._workshop import Job, Outcome, job_return, told_return
 
 __all__ = ["Board"]
 
@@ -83,8 +83,10 @@ class Board:
             self._tell([(o.ret.overrides or [], o.error) for _, o in sorted(self._outcomes.items())])
 
     def returns(self, jobs: Iterable[Job]) -> list[JobReturn]:
-        """What Hydra is told of these jobs."""
-        return [self._outcomes[job.index].ret for job in jobs]
+        """What Hydra is told of these jobs. A failure that flodl explains is in the table; a bug stays one."""
+        outcomes = [self._outcomes[job.index] for job in jobs]
+        is_flodls = self._tell is not None
+        return [told_return(o.ret) if is_flodls and isinstance(o.error, FlodlError) else o.ret for o in outcomes]
 
     def _batch(self) -> set[int]:
         return {job.index for job in self._jobs}

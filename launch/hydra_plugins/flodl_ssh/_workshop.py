@@ -19,7 +19,17 @@ from flodl.errors import ConfigError, Interrupted, Skipped
 from flodl.record.sweep import SweepFolder
 from hydra_plugins.flodl_ssh._options import Options
 
-__all__ = ["Job", "Outcome", "Workshop", "job_return", "keep_fleet", "log_as_launcher", "print_bug", "release_fleet"]
+__all__ = [
+    "Job",
+    "Outcome",
+    "Workshop",
+    "job_return",
+    "keep_fleet",
+    "log_as_launcher",
+    "print_bug",
+    "release_fleet",
+    "told_return",
+]
 
 log = logging.getLogger(__name__)
 
@@ -120,6 +130,28 @@ def job_return(job: Job, error: Exception) -> JobReturn:
     ret = JobReturn(overrides=list(filter_overrides(job.overrides)), status=JobStatus.FAILED)
     ret.return_value = error
     return ret
+
+
+class _ToldReturn(JobReturn):
+    """Of a failure that the user has read: whoever asks for the value is told it by the error alone.
+
+    Hydra's own sweeper asks for every one, and each writes "Error executing job with overrides" on the terminal.
+    """
+
+    @property
+    def return_value(self) -> Any:
+        if self.status == JobStatus.FAILED:
+            raise self._return_value
+        return super().return_value
+
+    @return_value.setter
+    def return_value(self, value: Any) -> None:
+        self._return_value = value
+
+
+def told_return(ret: JobReturn) -> JobReturn:
+    """The same return, of a failure that was explained in words."""
+    return _ToldReturn(**vars(ret))
 
 
 def log_as_launcher(context: HydraContext, config: DictConfig) -> None:
