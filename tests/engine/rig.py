@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +26,7 @@ from flodl.decide.messages import Average, Finish, FormGroup, Range, Round, RunW
 from flodl.engine.averaging.elastic import ElasticRule
 from flodl.engine.averaging.gradients import GradientRule
 from flodl.engine.averaging.parameters import ParameterRule
+from flodl.engine.bundle import TrainingState
 from flodl.engine.callbacks import Callbacks
 from flodl.engine.data import Feed
 from flodl.engine.edges import Parts
@@ -36,6 +37,7 @@ from flodl.engine.orders import Orders
 from flodl.engine.pace import Pace
 from flodl.engine.precision import Precision
 from flodl.engine.rounds import Rounds
+from flodl.engine.saver import Saver
 from flodl.engine.schedule import LearningRate
 
 torch.set_num_threads(1)  # a fork after one multi-threaded op hangs at the child's next one
@@ -81,8 +83,8 @@ class ScriptedLink:
     def store(self, generation: int) -> dist.Store:
         return dist.PrefixStore(f"g{generation}", dist.FileStore(str(self._store_file), -1))
 
-    def upload(self, name: str, chunks: bytes) -> None:
-        self.uploads[name] = chunks
+    def upload(self, name: str, chunks: bytes | Iterable[memoryview]) -> None:
+        self.uploads[name] = chunks if isinstance(chunks, bytes) else b"".join(chunks)
 
     def told(self, kind: type) -> list[Any]:
         return [event for event in self.sent if isinstance(event, kind)]
@@ -159,7 +161,7 @@ def make_loop(
         rate=LearningRate(optimizer, schedule, len(data) * epochs),
         pace=Pace(device, speed),
         rounds=Rounds(rank, model, made, averager, niceness=10 if runs_ahead else 0, device=options.get("flat_device")),
-        callbacks=Callbacks(link, made, built, device),
+        callbacks=Callbacks(Saver(rank, link, model, TrainingState(model, optimizer, made)), made, built, device),
     )
     return Loop(parts, link, Orders(link, patience_seconds=5.0))
 

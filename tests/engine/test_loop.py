@@ -12,7 +12,7 @@ from safetensors.torch import load
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from flodl.decide.messages import AveragingDone, Cut, Goodbye, GroupFormed, Range, Round, RunWindow, WindowDone
+from flodl.decide.messages import AveragingDone, BundleKept, Cut, Goodbye, GroupFormed, Range, Round, RunWindow, WindowDone
 from tests.engine import rig
 
 
@@ -169,16 +169,16 @@ def test_evaluation_and_save_show_the_consensus_not_what_was_trained_past_it(tmp
 class FullDisk(rig.ScriptedLink):
     """A controller that cannot store anything."""
 
-    def upload(self, name: str, chunks: bytes) -> None:
+    def upload(self, name: str, chunks: object) -> None:
         raise OSError(28, "No space left on device", name)
 
 
 def test_a_callback_that_fails_is_told_in_words_and_training_goes_on(tmp_path: Path) -> None:
     orders = [*two_windows(callbacks=("save",)), rig.finish()]
     link, weight, _ = run(orders, tmp_path / "store", link=FullDisk)
-    (result,) = link.told(WindowDone)[1].callbacks
-    assert not result.ok
-    assert "No space left on device" in result.error
+    (kept,) = link.told(BundleKept)
+    assert "No space left on device" in kept.error
+    assert (kept.rank, kept.round) == (0, 1)
     assert weight == 10.0
 
 

@@ -1,0 +1,244 @@
+"""Saves on the way: when one is due, beside training, moved on after a failure, one accepted round each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from flodl.decide.messages import Alert, BundleKept, End, Finish, Resumed, RunWindow, SaveBegun
+from flodl.decide.mind import State
+from flodl.decide.resuming import job_problems
+from flodl.spec.checkpoint import BestConfig, CheckpointConfig
+from flodl.spec.job import TrainerConfig
+from tests.decide.hands import Hand, only
+
+
+def saving(**config: Any) -> Hand:
+    """Epochs of one window of each of two ranks."""
+    hand = Hand(num_samples=200, checkpoint=CheckpointConfig(**config), trainer=TrainerConfig(num_epochs=9, batch_size=10))
+    hand.start()
+    return hand
+
+
+def begun(hand: Hand) -> list[SaveBegun]:
+    return [command for command in hand.said if isinstance(command, SaveBegun)]
+
+
+def rounds_until_save(hand: Hand, most: int = 20) -> int:
+    for number in range(1, most + 1):
+        hand.round()
+        if begun(hand):
+            return number
+    raise AssertionError(f"no save in {most} rounds")
+
+
+def test_a_save_goes_with_the_first_window_after_its_epoch_and_training_does_not_wait() -> None:
+    hand = saving()
+    rounds_until_save(hand)
+    (save,) = begun(hand)
+    windows = [command for command in hand.said if isinstance(command, RunWindow)]
+    assert [("save" in window.callbacks) for window in windows] == [window.to == (save.rank,) for window in windows]
+    assert hand.said.index(save) < hand.said.index(windows[0])
+    assert (save.why, save.round, save.evaluates) == ("checkpoint", windows[0].rounds[0].number - 1, True)
+    hand.round()
+    assert not hand.coordinator.over
+
+
+def test_what_is_kept_is_the_state_of_exactly_the_accepted_round() -> None:
+    hand = saving()
+    rounds_until_save(hand)
+    (save,) = begun(hand)
+    state = msgspec.convert(hand.coordinator.fixed["state"], State, str_keys=True)
+    assert state.accepted == save.round
+    assert state.ledger.trained == {}
+    assert state.ledger.audit() == (0, 0)
+    travelled = msgspec.json.decode(msgspec.json.encode(hand.coordinator.fixed))
+    assert msgspec.convert(travelled["state"], State, str_keys=True) == state
+    fixed = hand.coordinator.fixed
+    hand.round()
+    assert hand.coordinator.fixed is fixed
+
+
+def test_every_second_epoch_where_the_job_says_so() -> None:
+    assert rounds_until_save(saving(every_epochs=2)) > rounds_until_save(saving())
+
+
+def test_by_the_clock_at_the_next_averaging() -> None:
+    hand = saving(every_epochs=None, every_minutes=1.0)
+    hand.round()
+    assert not begun(hand)
+    hand.now += 60.0
+    hand.round()
+    assert begun(hand)[0].why == "checkpoint"
+
+
+def test_one_save_at_a_time() -> None:
+    hand = saving()
+    rounds_until_save(hand)
+    for _ in range(6):
+        hand.round()
+        assert not begun(hand)
+    hand.kept()
+    hand.round()
+    assert begun(hand)
+
+
+def test_a_save_that_failed_is_tried_by_the_next_rank_and_then_only_when_it_is_due() -> None:
+    hand = saving()
+    rounds_until_save(hand)
+    first = begun(hand)[0].rank
+    assert "disk full" in only(Alert, hand.kept("disk full")).text
+    hand.round()
+    assert begun(hand)[0].rank == 1 - first
+    said = hand.kept("disk full")
+    assert "all ranks have tried" in only(Alert, said).reason
+    assert not hand.coordinator.over
+
+
+def test_word_of_another_save_changes_nothing() -> None:
+    hand = saving()
+    rounds_until_save(hand)
+    assert hand.tell(BundleKept(at=hand.later(), rank=7, round=99)) == ()
+
+
+def test_a_saver_that_dies_leaves_the_save_to_the_others() -> None:
+    hand = saving()
+    rounds_until_save(hand)
+    saver = begun(hand)[0].rank
+    hand.died(saver)
+    hand.formed(1 - saver, last_round=begun_round(hand))
+    for _ in range(4):
+        if begun(hand):
+            break
+        hand.round()
+    assert begun(hand)[0].rank == 1 - saver
+
+
+def begun_round(hand: Hand) -> int:
+    assert hand.save is not None
+    return hand.save.round
+
+
+def test_an_evaluation_is_worth_a_bundle_where_the_best_are_kept() -> None:
+    hand = saving(every_epochs=None, best=BestConfig(metric="accuracy"))
+    rounds_until_save(hand)
+    assert begun(hand)[0].why == "best"
+
+
+@pytest.mark.parametrize(("status", "why"), [("interrupted", "interrupted"), ("stopped", "graceful_shutdown")])
+def test_the_last_save_says_why_the_run_ended(status: Any, why: str) -> None:
+    hand = saving(every_epochs=None)
+    hand.stop(status=status)
+    hand.round()
+    assert begun(hand)[0].why == why
+
+
+def test_the_others_wait_until_the_bundle_is_in_place() -> None:
+    hand = saving(every_epochs=None)
+    hand.stop()
+    hand.round()
+    saver = only(Finish, hand.said).to[0]
+    names = hand.finishes.pop(saver)
+    assert "save" in names.callbacks
+    assert hand.goodbye(saver) == ()
+    assert only(Finish, hand.kept()).to == (1 - saver,)
+    end = only(End, hand.goodbye(1 - saver))
+    assert (end.status, end.exit_code) == ("interrupted", 75)
+
+
+def test_an_interrupted_run_whose_last_save_failed_goes_on_from_an_earlier_bundle() -> None:
+    hand = saving()
+    rounds_until_save(hand)
+    hand.kept()
+    hand.stop()
+    hand.round()
+    hand.goodbye(only(Finish, hand.said).to[0], failed=["save"])
+    hand.goodbye(only(Finish, hand.said).to[0], failed=["save"])
+    end = hand.said[-1]
+    assert isinstance(end, End)
+    assert (end.status, end.exit_code) == ("interrupted", 75)
+    assert "the newest bundle that is whole" in end.reason
+
+
+# --------------------------------------------------------------------------------------------------- going on
+
+
+def steps(mode: str) -> TrainerConfig:
+    """Three epochs; sync modes in short grants."""
+    return TrainerConfig(num_epochs=3, batch_size=10, deterministic=mode.endswith("sync"))
+
+
+def stopped(mode: str = "cpu_cadence", **blocks: Any) -> tuple[Hand, dict[str, Any], int]:
+    """A run that was stopped in its second epoch: hand, what its bundle holds, and the round."""
+    hand = Hand(mode, num_samples=2000, trainer=steps(mode), **blocks)
+    hand.start()
+    while hand.coordinator.view().samples_done < 2740:
+        hand.round(ms=[10.0, 20.0])
+    hand.stop()
+    hand.round(ms=[10.0, 20.0])
+    return hand, hand.coordinator.fixed, begun(hand)[0].round
+
+
+def goes_on(snapshot: dict[str, Any], round_: int, mode: str = "cpu_cadence", **blocks: Any) -> Hand:
+    blocks.setdefault("num_samples", 2000)
+    hand = Hand(mode, trainer=steps(mode), **blocks)
+    kept = msgspec.json.decode(msgspec.json.encode(snapshot))
+    hand.tell(Resumed(at=hand.later(), round=round_, origin="a/model.r9.meta.json", snapshot=kept))
+    hand.start()
+    return hand
+
+
+@pytest.mark.parametrize("mode", ["cpu_cadence", "cpu_sync", "cpu_async"])
+def test_the_same_ranks_get_back_what_they_held_and_the_stored_quotas(mode: str) -> None:
+    _, snapshot, number = stopped(mode)
+    hand = goes_on(snapshot, number, mode)
+    held = snapshot["state"]["ledger"]["held"]
+    for rank in (0, 1):
+        window = hand.orders[rank]
+        mine = held[str(rank)]
+        assert window.ranges[0].start == mine[0][1] if mine else True
+        assert window.rounds[0].number == number + 1
+        if mode != "cpu_sync":
+            assert window.rounds[0].batches == snapshot["pace"]["elche"]["base"][str(rank)]
+    while not hand.coordinator.over and any(isinstance(c, RunWindow) for c in hand.said):
+        hand.round(ms=[10.0, 20.0])
+    hand.goodbye(only(Finish, hand.said).to[0])
+    end = only(End, hand.goodbye(only(Finish, hand.said).to[0]))
+    assert (end.status, end.totals.samples_done) == ("done", 6000)
+
+
+def test_other_ranks_get_the_same_work_dealt_anew() -> None:
+    _, snapshot, number = stopped()
+    hand = goes_on(snapshot, number, num_ranks=3)
+    assert "dealt anew" in only(Alert, hand.said[:1]).reason
+    assert hand.coordinator.view().samples_done == snapshot["state"]["ledger"]["samples_done"]
+    while any(isinstance(c, RunWindow) for c in hand.said):
+        hand.round(ms=[10.0, 20.0, 20.0])
+    assert hand.coordinator.view().samples_done == 6000
+
+
+def test_other_data_is_refused() -> None:
+    _, snapshot, number = stopped()
+    hand = Hand(trainer=steps("cpu_cadence"), num_samples=3000)
+    hand.tell(Resumed(at=hand.later(), round=number, origin="a/model.r9.meta.json", snapshot=snapshot))
+    hand.ready(0)
+    end = only(End, hand.ready(1))
+    assert (end.status, end.exit_code) == ("failed", 2)
+    assert "dataset: is another one: the bundle was saved with samples 2000, this has 3000" in end.reason
+
+
+def test_another_seed_and_a_run_that_is_done_are_refused_before_anything_is_started() -> None:
+    hand, snapshot, _ = stopped()
+    job = hand.job.replace(trainer=hand.job.trainer.replace(seed=4, num_epochs=1))
+    first, second = job_problems(job, snapshot)
+    assert (first.key, first.constraint) == ("trainer.seed", "the bundle was saved with 0")
+    assert (second.key, second.constraint) == ("trainer.num_epochs", "nothing is left to do: so many are done")
+
+
+def test_a_run_that_is_under_way_hears_of_no_bundle() -> None:
+    _, snapshot, number = stopped()
+    hand = Hand()
+    hand.start()
+    assert hand.tell(Resumed(at=hand.later(), round=number, origin="a", snapshot=snapshot)) == ()

@@ -1,0 +1,119 @@
+"""The keeper: a rank's bytes become a bundle, what came of it is told, and nobody else's bytes are taken."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flodl.decide.messages import BundleKept, CallbackResult, Event, Goodbye, SaveBegun
+from flodl.errors import FlodlError
+from flodl.record.bundle import BundleStore
+from flodl.record.bundle_reading import BundleReader
+from flodl.record.keeper import Keeper, Owner
+
+
+class Heard:
+    """A keeper and what it tells."""
+
+    def __init__(self, folder: Path, keep: int | None = 2) -> None:
+        self.store = BundleStore(folder, "model", keep)
+        self.told: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        owner = Owner(run_id="run", spec_sha256="f" * 64, world_size=2)
+        self.snapshot: dict[str, Any] = {"state": {"accepted": 0}}
+        self.keeper = Keeper(self.store, owner, fixed=lambda: self.snapshot, tell=self.told.put)
+
+    def begin(self, round_: int, rank: int = 0, **fields: Any) -> None:
+        begun = SaveBegun(
+            rank=rank, round=round_, generation=1, epoch=0, global_step=7, why="checkpoint", reason="test", **fields
+        )
+        self.keeper.observe(BundleKept(at=0.0, rank=9, round=0), (begun,))
+
+    def upload(self, name: str, data: bytes, rank: int = 0) -> None:
+        sink = self.keeper.open_upload(rank, name)
+        assert sink is not None
+        sink.write(memoryview(data))
+        sink.commit()
+
+    def kept(self) -> BundleKept:
+        event = self.told.get(timeout=10.0)
+        assert isinstance(event, BundleKept)
+        return event
+
+
+@contextmanager
+def keeping(folder: Path, **options: Any) -> Iterator[Heard]:
+    heard = Heard(folder, **options)
+    try:
+        yield heard
+    finally:
+        heard.keeper.close()
+
+
+def save(heard: Heard, round_: int, rank: int = 0, **fields: Any) -> BundleKept:
+    heard.begin(round_, rank, **fields)
+    heard.upload(f"r{round_}.plain", b'{"optimizer": {"lr": 1}}', rank)
+    heard.upload(f"r{round_}.outer", b"center", rank)
+    heard.upload(f"r{round_}.model", b"weights", rank)
+    return heard.kept()
+
+
+def test_a_bundle_holds_what_arrived_and_what_was_known_when_it_was_ordered(tmp_path: Path) -> None:
+    with keeping(tmp_path) as heard:
+        heard.snapshot = {"state": {"accepted": 3}}
+        assert save(heard, 3) == BundleKept(at=0.0, rank=0, round=3)
+        bundle = heard.store.load().bundle
+        assert (bundle.round, bundle.meta.global_step, bundle.meta.run_id) == (3, 7, "run")
+        assert bundle.meta.coordinator == {"state": {"accepted": 3}}
+        assert bundle.meta.plain == {"optimizer": {"lr": 1}}
+        read = BundleReader(bundle).read
+        assert [read(f"r3.{kind}", 0)[0] for kind in ("model", "outer")] == [b"weights", b"center"]
+        assert read("r3.model", 4) == (b"hts", 7)
+        with pytest.raises(FlodlError, match="has no other part"):
+            read("r4.model", 0)
+
+
+def test_only_the_rank_that_was_asked_is_heard_and_only_for_that_round(tmp_path: Path) -> None:
+    with keeping(tmp_path) as heard:
+        with pytest.raises(FlodlError, match="nobody has asked"):
+            heard.keeper.open_upload(0, "r1.model")
+        heard.begin(5)
+        for rank, name in ((1, "r5.model"), (0, "r4.model")):
+            with pytest.raises(FlodlError, match="nobody has asked"):
+                heard.keeper.open_upload(rank, name)
+        assert heard.keeper.open_upload(0, "weights.safetensors") is None
+
+
+def test_a_save_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:
+    with keeping(tmp_path) as heard:
+        heard.begin(5)
+        late = heard.keeper.open_upload(0, "r5.model")
+        assert late is not None
+        assert save(heard, 6, rank=1).error == ""
+        with pytest.raises(FlodlError, match="a later one has begun"):
+            late.commit()
+        assert [bundle.round for bundle in heard.store.bundles()] == [6]
+
+
+def test_a_disk_that_refuses_is_told_by_path(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with keeping(tmp_path / "file" / "checkpoints") as heard:
+        heard.begin(5)
+        assert str(tmp_path / "file") in heard.kept().error
+
+
+def test_figures_reach_the_bundle_of_the_weights_that_they_judge_before_and_after_it_is_there(tmp_path: Path) -> None:
+    figures = CallbackResult(name="eval", ok=True, values={"accuracy": 0.5})
+    with keeping(tmp_path) as heard:
+        assert save(heard, 1, evaluates=True).error == ""
+        heard.keeper.observe(Goodbye(at=0.0, rank=0, callbacks=(figures,)), ())
+        heard.begin(2, evaluates=True)
+        heard.keeper.observe(Goodbye(at=0.0, rank=0, callbacks=(figures,)), ())
+        heard.upload("r2.model", b"weights")
+        heard.kept()
+        heard.keeper.close()
+        assert [bundle.meta.figures for bundle in heard.store.bundles()] == [{"accuracy": 0.5}, {"accuracy": 0.5}]
