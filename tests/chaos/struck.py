@@ -26,11 +26,9 @@ __all__ = ["LIMITS", "Fault", "Story", "Struck", "struck"]
 
 SCALE = 0.1
 LIMITS = {"heartbeat": 1.0 * SCALE, "dead": 30.0 * SCALE, "step": 60.0 * SCALE}
-STEP_SECONDS = 0.02
 LEFT_SECONDS = 5.0
 
-PROJECT = (
-    """
+PROJECT = """
 import ctypes, os, signal, threading, time
 from flodl.engine.groups import GroupAverager
 from flodl.steps.classification import Classification
@@ -85,13 +83,11 @@ class Step(Classification):
         self.steps += 1
         rank, first, last, factor = SLOW.split(":")
         slow = str(me["rank"]) == rank and int(first) <= self.steps < int(last)
-        time.sleep(%s * (float(factor) if slow else 1.0))
+        time.sleep(0.02 * (float(factor) if slow else 1.0))
         if is_mine() and self.steps == int(COUNT) and KIND not in ("first", "middle", "last"):
             strike(KIND)
         return super().__call__(model, batch)
 """
-    % STEP_SECONDS
-)  # noqa: UP031  braces stand in it
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):

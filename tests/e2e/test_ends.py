@@ -70,11 +70,11 @@ def test_a_killed_controller_with_a_stopped_rank_leaves_nothing_behind(tmp_path:
         wait_gone(run.family, LEFT_SECONDS)
 
 
-def test_a_killed_rank_ends_the_run_and_is_named_with_its_signal(tmp_path: Path) -> None:
-    with command(tmp_path, *LONG) as run:
+def test_a_killed_rank_that_ends_the_run_is_named_with_its_signal(tmp_path: Path) -> None:
+    with command(tmp_path, *LONG, "membership.max_failure=1") as run:
         run.trains()
         os.kill(run.rank(1), signal.SIGKILL)
-        assert run.end(30.0) == 5
+        assert run.end(30.0) == 4
         wait_gone(run.family, LEFT_SECONDS)
         assert run.result["status"] == "failed"
         assert "rank 1" in run.result["reason"]

@@ -28,8 +28,8 @@ def test_a_step_that_raises_on_one_rank_ends_the_run_and_is_told_with_its_rank_a
         for name, fails in (("localhost", "no"), ("127.0.0.1", "yes"))
     )
     job = (f"cluster.workers=[{hosts}]", "elche=cpu_cadence", "model=mlp", "step._target_=mine.Failing")
-    with command(tmp_path, *job, "trainer.num_epochs=1000", "hydra.run.dir=run") as run:
-        assert run.end(90.0) == 5, run.output
+    with command(tmp_path, *job, "trainer.num_epochs=1000", "membership.max_failure=1", "hydra.run.dir=run") as run:
+        assert run.end(90.0) == 4, run.output
         for told in (run.output, run.result["reason"]):
             assert "rank 1 (cpu of 127.0.0.1)" in told
             assert "ValueError: a label of 12 in ten classes" in told

@@ -109,14 +109,14 @@ def test_a_second_run_draws_the_same_whoever_reads(by_workers: Drawn, tmp_path: 
 
 
 def test_no_loader_process_is_left_of_a_rank_that_is_killed(tmp_path: Path) -> None:
-    with command(project(tmp_path / "project"), *JOB, "trainer.num_epochs=100000") as run:
+    with command(project(tmp_path / "project"), *JOB, "trainer.num_epochs=100000", "membership.max_failure=1") as run:
         run.trains()
         rank = run.rank(1)
         loaders = loaders_of(run, rank)
         assert len(loaders) == 2
         os.kill(rank, signal.SIGKILL)
         wait_gone(loaders, GONE_SECONDS)
-        assert run.end(30.0) == 5
+        assert run.end(30.0) == 4
         wait_gone(run.family, GONE_SECONDS)
 
 

@@ -94,14 +94,19 @@ def nothing_runs(lab: Lab) -> bool:
     return lab.processes() == {}
 
 
-def test_a_killed_agent_takes_its_ranks_with_it_within_a_second(lab: Lab, desk: Path) -> None:
+def test_a_killed_agent_takes_its_ranks_with_it_within_a_second_and_the_others_go_on(lab: Lab, desk: Path) -> None:
     with flodl(desk, *ENDLESS) as run:
         run.trains()
         assert len(ranks(lab, "node-b")) >= 2
         (agent,) = [pid for pid, line in lab["node-b"].processes().items() if AGENT in line and "python" in line]
         os.kill(agent, signal.SIGKILL)
         awaited(lambda: not ranks(lab, "node-b"), AGENT_SECONDS)
-        run.end(60)
+        run.until(lambda: "going on with ranks 0, 1, 4, 5" in run.output, 30)
+        lines = run.output.count("epoch ")
+        run.until(lambda: run.output.count("epoch ") > lines + 5)
+        run.signal(signal.SIGTERM)
+        assert run.end(60) == 75, run.output
+        assert run.result["dead_ranks"] == [2, 3]
         assert "node-b" in run.output
 
 

@@ -1,0 +1,72 @@
+"""FAULTS rows 12 and 15: a host is cut off. One side goes on and writes; the other one stops by itself."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+from flodl.decide.messages import RankDied
+from flodl.record.journal import read_journal
+from tests.e2e.command import Command
+from tests.lab.lab import Lab
+from tests.lab.running import ENDLESS, awaited, flodl
+
+SCALED = (*ENDLESS, "membership.timeout_scale=0.2")
+HEARTBEAT, DEAD = 0.2, 6.0
+LEFT_SECONDS = 5.0
+RESUMABLE = 75
+
+
+def deaths(run: Command) -> list[RankDied]:
+    _, told = read_journal(run.folder / "run/journal.jsonl")
+    return [event for event, _ in told if isinstance(event, RankDied)]
+
+
+def ours(lab: Lab, name: str) -> dict[int, str]:
+    """What of flodl runs there (its sshd does not know yet that nobody is there any more)."""
+    return {pid: line for pid, line in lab[name].processes().items() if "flodl" in line}
+
+
+def goes_on(run: Command) -> None:
+    lines = run.output.count("epoch ")
+    run.until(lambda: run.output.count("epoch ") > lines + 5)
+
+
+def test_the_ranks_of_a_host_that_is_lost_die_together_after_the_limit_and_the_end_does_not_wait_for_it(
+    lab: Lab, desk: Path
+) -> None:
+    with flodl(desk, *SCALED) as run:
+        run.trains()
+        cut = time.monotonic()
+        lab.link_down("node-b")
+        run.until(lambda: "going on with ranks 0, 1, 4, 5" in run.output, 30)
+        died = deaths(run)
+        assert sorted(event.rank for event in died) == [2, 3]
+        assert all("its host is lost" in event.cause for event in died)
+        assert all(DEAD - HEARTBEAT <= event.at - cut <= DEAD + 2 * HEARTBEAT for event in died)
+        # the isolated side ends by itself, while the cable is still out
+        awaited(lambda: not ours(lab, "node-b"), DEAD + LEFT_SECONDS)
+        goes_on(run)
+        lab.link_up("node-b")
+        goes_on(run)
+        run.signal(signal.SIGTERM)
+        begun = time.monotonic()
+        assert run.end(30) == RESUMABLE, run.output
+        assert time.monotonic() - begun < 10.0
+        assert run.result["dead_ranks"] == [2, 3]
+
+
+def test_ten_short_flaps_evict_nobody(lab: Lab, desk: Path) -> None:
+    with flodl(desk, *SCALED) as run:
+        run.trains()
+        for _ in range(10):
+            lab.link_down("node-b")
+            time.sleep(0.5)
+            lab.link_up("node-b")
+            time.sleep(0.5)
+        goes_on(run)
+        run.signal(signal.SIGTERM)
+        assert run.end(60) == RESUMABLE, run.output
+        assert run.result["dead_ranks"] == []
+        assert deaths(run) == []
