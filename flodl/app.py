@@ -30,6 +30,7 @@ from flodl.spec.checks import ineffective
 from flodl.spec.codec import load_spec
 from flodl.spec.job import JobSpec
 from flodl.tasks import TASKS, Chore, Order, Task
+from flodl.tasks.again import choices
 
 __all__ = ["run"]
 
@@ -39,17 +40,18 @@ _RERUN_KEYS = ("task", "spec", "trusted_targets", "launch.dry_run", "launch.deta
 
 @dataclass(kw_only=True)
 class _Command:
-    """One command line and what became of it."""
+    """One command line and what became of it. added: choices of the run that it is about."""
 
     arguments: Sequence[str]
     begun: float
+    added: Sequence[str] = ()
     arms: Arms = field(default_factory=Arms)
 
     def __call__(self, config: DictConfig) -> None:
         """Hydra's task function: one arm. An only one began with the command, an arm of a sweep begins now."""
         self.arms.is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
         begun = time.monotonic() if self.arms.is_sweep else self.begun
-        self.arms.attempt(_overrides(), lambda: _perform(config, self.arguments, begun))
+        self.arms.attempt(_overrides(), lambda: _perform(config, self, begun))
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -59,12 +61,13 @@ def run(arguments: Sequence[str]) -> None:
     folder = hooks.config_folder()
     for name in hooks.shadowed_choices(folder, Path.cwd() / "conf"):
         _warn(f"conf/{name} of this folder is not used: flodl ships a choice of that name; give yours another name")
-    command = _Command(arguments=arguments, begun=begun)
+    added = choices(arguments)
+    command = _Command(arguments=arguments, begun=begun, added=added)
     primary = hooks.primary_config(folder)
     main = hydra.main(config_path=str(folder), config_name=primary, **hooks.main_arguments())(_named(command))
     groups = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
     try:
-        with _full_errors(), _typed(arguments):
+        with _full_errors(), _typed([*added, *arguments]):
             main()
     except Exception as error:
         if not command.arms.hold(error):
@@ -75,7 +78,7 @@ def run(arguments: Sequence[str]) -> None:
     command.arms.conclude()
 
 
-def _perform(config: DictConfig, arguments: Sequence[str], begun: float) -> None:
+def _perform(config: DictConfig, command: _Command, begun: float) -> None:
     name = _choice(config)
     task = TASKS[name]
     if isinstance(task, Chore):
@@ -83,8 +86,8 @@ def _perform(config: DictConfig, arguments: Sequence[str], begun: float) -> None
         task.perform(resolve(OmegaConf.masked_copy(config, list(task.arguments))))
         return
     tree = resolve(config)
-    typed = typed_trust(arguments)
-    job = _job_of(task, tree)
+    typed = typed_trust(command.arguments)
+    job = _job_of(task, tree, command.added)
     check_trust(job, typed, Path.cwd())
     for warning in ineffective(job):
         _warn(str(warning))
@@ -102,9 +105,9 @@ def _perform(config: DictConfig, arguments: Sequence[str], begun: float) -> None
     (task.plan if job.launch.dry_run else task.perform)(order)
 
 
-def _job_of(task: Task, tree: dict[str, Any]) -> JobSpec:
+def _job_of(task: Task, tree: dict[str, Any], added: Sequence[str]) -> JobSpec:
     if task.job_of is not None:
-        return task.job_of(tree, _overrides())
+        return task.job_of(tree, [text for text in _overrides() if text not in added])
     return _rerun_job(tree) if task.from_spec else job_of(tree, ("task", *task.arguments))
 
 

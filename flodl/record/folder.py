@@ -57,6 +57,7 @@ class RunFolder:
         self.controller_log_path = self.path / "controller.log"
         self.ranks_path = self.path / "ranks"
         self.checkpoints_path = self.path / "checkpoints"
+        self.choices_path = self.path / ".hydra" / "hydra.yaml"
         self.weights_path = self.checkpoints_path / WEIGHTS_FILE
         self._journal: Journal | None = None
         self._metrics: MetricsFile | None = None

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+import yaml
+
 from flodl.errors import ConfigError, Problem
 from flodl.spec.codec import decode_job, job_to_plain, load_spec
 from flodl.spec.job import JobSpec
 from flodl.tasks.which import run_folder
 
-__all__ = ["again"]
+__all__ = ["again", "choices"]
 
 NOT_THE_JOBS = ("task", "run", "hydra", "json")
 MANY_GROUPS = ("experiment", "debug", "local")
@@ -39,6 +41,20 @@ def again(tree: Mapping[str, Any], typed: Iterable[str]) -> tuple[JobSpec, Path]
     plain["launch"] = {**plain["launch"], **{key: tree["launch"][key] for key in SAID_ANEW}}
     plain["trusted_targets"] = tree["trusted_targets"]
     return decode_job(plain), folder.path
+
+
+def choices(arguments: Iterable[str]) -> list[str]:
+    """The group choices of a run of which keys are typed beside task=resume or task=eval: they are to be known."""
+    typed = dict(text.lstrip("+~").partition("=")[::2] for text in arguments)
+    if typed.get("task") not in ("resume", "eval"):
+        return []
+    try:
+        path = run_folder(typed.get("run", "last")).choices_path
+        found = yaml.safe_load(path.read_text())["hydra"]["runtime"]["choices"]
+    except (ConfigError, OSError, KeyError, TypeError, yaml.YAMLError):
+        return []  # whoever needs the run says what is wrong with it
+    groups = sorted({key.partition(".")[0] for key in typed if "." in key} - {"hydra", *MANY_GROUPS} - typed.keys())
+    return [f"{group}={found[group]}" for group in groups if isinstance(found.get(group), str)]
 
 
 def _lay_over(plain: dict[str, Any], tree: Mapping[str, Any], path: list[str]) -> None:

@@ -17,7 +17,8 @@ from tests.decide.hands import Hand, only
 
 def saving(**config: Any) -> Hand:
     """Epochs of one window of each of two ranks."""
-    hand = Hand(num_samples=200, checkpoint=CheckpointConfig(**config), trainer=TrainerConfig(num_epochs=9, batch_size=10))
+    trainer = TrainerConfig(num_epochs=9, batch_size=10)
+    hand = Hand(num_samples=200, checkpoint=CheckpointConfig(**config), trainer=trainer)
     hand.start()
     return hand
 

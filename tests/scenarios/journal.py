@@ -30,8 +30,12 @@ def lines(journal: Iterable[tuple[Event, tuple[Command, ...]]]) -> list[str]:
         if commands:
             who = f" r{event.rank}" if hasattr(event, "rank") else ""
             told.append(f"{event.at * 1000:.0f} ms {type(event).__name__}{who}")
-            told += [f"    {_order(command)}" for command in commands]
+            told += [f"    {_save(c) if isinstance(c, SaveBegun) else _order(c)}" for c in commands]
     return told
+
+
+def _save(command: SaveBegun) -> str:
+    return f"r{command.rank} saves #{command.round}: {command.why}"
 
 
 def _order(command: Command) -> str:
@@ -58,8 +62,6 @@ def _order(command: Command) -> str:
             return f"group {command.generation} of {_ranks(command.ranks)}{source}{kept}"
         case Finish():
             return f"{_ranks(command.to)} finish {'+'.join(command.callbacks)}".rstrip()
-        case SaveBegun():
-            return f"r{command.rank} saves #{command.round}: {command.why}"
         case EpochEnded(metrics=metrics):
             return f"epoch {metrics.epoch} ended: {metrics.samples} samples in {metrics.rounds} rounds"
         case IntervalEnded(metrics=metrics):
