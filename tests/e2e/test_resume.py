@@ -1,0 +1,152 @@
+"""A run that stopped and goes on: as if it had not, in real processes and by the whole command."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.numpy import load_file
+
+from flodl.decide.coordinator import Coordinator
+from flodl.decide.messages import End, Resumed, RunWindow
+from flodl.decide.pace import Pace
+from flodl.record.journal import read_journal
+from flodl.spec.codec import load_spec
+from flodl.spec.job import JobSpec
+from flodl.trainer import resolved
+from tests.e2e.command import LONG, command
+
+PAIR = (
+    "cluster=local",
+    "cluster.workers=[{host: localhost, local_devices: 'cpu:2'}]",
+    "model=mlp",
+    "trainer.num_epochs=2",
+    "trainer.batch_size=16",
+    "eval=off",
+)
+EPOCH = 93 * 16  # samples of digits in whole batches
+LARGE = 23 * 64  # the same in batches of 64
+SMALL = 374 * 4  # and of 4
+
+
+def carried_out(folder: Path, *arguments: str) -> str:
+    """A command that ends well; its output."""
+    with command(folder, *arguments) as run:
+        assert run.end(90.0) == 0, run.output
+        return run.output
+
+
+def weights(folder: Path) -> dict[str, Any]:
+    return load_file(folder / "checkpoints" / "weights.safetensors")
+
+
+def journal(folder: Path) -> list[Any]:
+    return read_journal(folder / "journal.jsonl")[1]
+
+
+def end_of(folder: Path) -> End:
+    return next(command for _, commands in journal(folder) for command in commands if isinstance(command, End))
+
+
+def job_of(folder: Path) -> JobSpec:
+    """As the coordinator ran it."""
+    return resolved(load_spec(folder / "spec.json"), read_journal(folder / "journal.jsonl")[0].roster)
+
+
+def audit(folder: Path) -> tuple[int, int]:
+    """LOST and DUP after the journal was replayed, which gives the commands that it holds."""
+    header, entries = read_journal(folder / "journal.jsonl")
+    coordinator = Coordinator(job_of(folder), header.roster)
+    for event, commands in entries:
+        assert coordinator.handle(event) == commands
+    return coordinator.audit()
+
+
+@pytest.mark.parametrize("optim", [("optim=sgd",), ("optim=adamw", "scheduler=cosine")])
+def test_a_resumed_run_ends_with_the_parameters_of_one_that_did_not_stop(
+    tmp_path: Path, optim: tuple[str, ...]
+) -> None:
+    job = (*PAIR, *optim, "elche=cpu_sync", "trainer.deterministic=true")
+    carried_out(tmp_path, *job, "hydra.run.dir=whole")
+    carried_out(tmp_path, *job, "hydra.run.dir=first", f"stop.max_samples={int(0.37 * EPOCH)}")
+    stopped = end_of(tmp_path / "first").totals
+    assert 0.37 * EPOCH <= stopped.samples_done < EPOCH
+    carried_out(tmp_path, "task=resume", "run=first", "stop.max_samples=null", "hydra.run.dir=second")
+    one, other = weights(tmp_path / "whole"), weights(tmp_path / "second")
+    assert one.keys() == other.keys()
+    assert max(float(abs(one[name] - other[name]).max()) for name in one) <= 1e-6
+    assert end_of(tmp_path / "second").totals.samples_done == 2 * EPOCH
+    assert audit(tmp_path / "second") == (0, 0)
+
+
+def test_in_a_cadence_each_rank_gets_back_what_it_held_and_runs_the_stored_quota(tmp_path: Path) -> None:
+    job = ("cluster=rehearsal", "model=mlp", "trainer.num_epochs=3", "trainer.batch_size=4", "elche=cpu_cadence")
+    carried_out(tmp_path, *job, "eval=off", "hydra.run.dir=first", f"stop.max_samples={int(1.37 * SMALL)}")
+    carried_out(tmp_path, "task=resume", "run=first", "stop.max_samples=null", "hydra.run.dir=second")
+    entries = journal(tmp_path / "second")
+    resumed = next(event for event, _ in entries if isinstance(event, Resumed))
+    state = resumed.snapshot["state"]
+    windows = [command for _, commands in entries for command in commands if isinstance(command, RunWindow)][:2]
+    for window in windows:
+        held = [tuple(piece) for piece in state["ledger"]["held"][str(window.to[0])]]
+        assert [(piece.epoch, piece.start) for piece in window.ranges][: len(held)] == [piece[:2] for piece in held]
+        assert "probe" not in window.reason
+    assert windows[0].rounds[0].number == state["accepted"] + 1
+    assert windows[0].rounds[0].samples_before == state["ledger"]["samples_done"]
+    stored = Pace(job_of(tmp_path / "second"), (0, 1))
+    stored.restore(resumed.snapshot["pace"])
+    assert {w.to[0]: w.rounds[0].batches for w in windows} == stored.quotas(SMALL // 4, {}).by_rank
+    assert end_of(tmp_path / "second").totals.samples_done == 3 * SMALL
+    assert audit(tmp_path / "second") == (0, 0)
+
+
+def test_an_interrupted_run_says_how_it_goes_on_and_another_world_size_takes_it_over(tmp_path: Path) -> None:
+    with command(tmp_path, *LONG) as run:
+        run.trains()
+        run.signal(signal.SIGINT)
+        assert run.end(30.0) == 75
+        assert run.output.splitlines()[-1] == f"python -m flodl task=resume run={tmp_path / 'run'}"
+    meta = json.loads((tmp_path / "run" / "checkpoints" / "model.meta.json").read_text())
+    assert meta["reason"] == "interrupted"
+    done = end_of(tmp_path / "run").totals.samples_done
+    more = (f"trainer.num_epochs={done // LARGE + 3}", "hydra.run.dir=second", "eval=off")
+    other = ("cluster=local", "cluster.workers=[{host: localhost, local_devices: 'cpu:3'}]")
+    output = carried_out(tmp_path, "task=resume", f"run={tmp_path / 'run'}", *more, *other)
+    assert "going on from" in output
+    assert audit(tmp_path / "second") == (0, 0)
+    assert end_of(tmp_path / "second").totals.samples_done % LARGE == 0
+
+
+def test_another_seed_model_or_data_is_refused_by_its_first_difference(tmp_path: Path) -> None:
+    carried_out(tmp_path, *PAIR, "trainer.limit_batches=4", "hydra.run.dir=first")
+    for override, told in (
+        ("trainer.seed=5", "trainer.seed=5: the bundle was saved with 0"),
+        ("model.hidden=[31]", "the bundle has "),
+        ("dataset=synthetic", "dataset: is another one"),
+        ("trainer.num_epochs=2", "nothing is left to do"),
+    ):
+        epochs = () if "num_epochs" in override else ("trainer.num_epochs=3",)
+        resume = ("task=resume", "run=first", override, *epochs)
+        with command(tmp_path, *resume, f"hydra.run.dir=no-{override[:9]}") as run:
+            assert run.end(60.0) == 2, run.output
+            assert told in run.output
+
+
+def test_a_run_can_be_evaluated_later(tmp_path: Path) -> None:
+    carried_out(tmp_path, *PAIR, "trainer.limit_batches=4", "hydra.run.dir=first", "eval.at_end=true")
+    found = json.loads(carried_out(tmp_path, "task=eval", "run=first", "json=true"))
+    known = json.loads((tmp_path / "first" / "result.json").read_text())["eval"]
+    assert found["eval"] == pytest.approx(known, rel=1e-5)
+
+
+def test_saves_go_on_beside_training_and_only_the_newest_stay(tmp_path: Path) -> None:
+    began = time.monotonic()
+    carried_out(tmp_path, *PAIR, "trainer.num_epochs=6", "hydra.run.dir=run", "checkpoint.keep=2")
+    assert time.monotonic() - began < 60.0
+    metas = sorted(path.name for path in (tmp_path / "run" / "checkpoints").glob("model.r*.meta.json"))
+    assert len(metas) == 2
+    assert not list((tmp_path / "run" / "checkpoints").glob("*.tmp"))
