@@ -13,6 +13,7 @@ from flodl.decide.messages import (
     BundleKept,
     CallbackResult,
     Command,
+    End,
     Event,
     Finish,
     FormGroup,
@@ -29,7 +30,7 @@ from flodl.decide.messages import (
 from flodl.spec.job import TrainerConfig
 from tests.scenarios.rigs import job_of, places_of
 
-__all__ = ["Hand", "only"]
+__all__ = ["Hand", "leave", "only"]
 
 C = TypeVar("C")
 
@@ -184,3 +185,13 @@ class Hand:
     def alive(self) -> list[int]:
         dead = self.coordinator.view().dead_ranks
         return [place.rank for place in self.places if place.rank not in dead]
+
+
+def leave(hand: Hand) -> End:
+    """The saver goes, then the others."""
+    saver = only(Finish, hand.said).to[0]
+    hand.goodbye(saver)
+    for rank in hand.alive:
+        if rank != saver:
+            hand.goodbye(rank)
+    return only(End, hand.said)
