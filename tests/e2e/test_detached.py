@@ -72,10 +72,10 @@ def test_it_goes_on_alone_is_watched_and_stopped(ended: Path) -> None:
     stopped = flodl(ended, "task=stop", "run=run")
     assert stopped.returncode == 0, stopped.stderr
     assert "interrupted after " in stopped.stdout
-    assert "kept checkpoints/weights.safetensors" in stopped.stdout
+    assert "kept checkpoints/model.fdl" in stopped.stdout
     wait_gone(family, LEFT_SECONDS)
     result = json.loads((ended / "run" / "result.json").read_text())
-    assert (result["status"], result["reason"], result["exit_code"]) == ("interrupted", "SIGTERM", 130)
+    assert (result["status"], result["reason"], result["exit_code"]) == ("interrupted", "SIGTERM", 75)
     assert result["rounds"] > 0
     said = (ended / "run" / "controller.log").read_text()
     assert "2 ranks on" in said, "what the terminal would have shown"

@@ -29,13 +29,13 @@ def test_a_first_signal_ends_the_run_at_the_next_round_with_the_weights(tmp_path
         run.trains()
         begun = time.monotonic()
         run.signal(number)
-        assert run.end(30.0) == 130
+        assert run.end(30.0) == 75
         assert time.monotonic() - begun < 15.0
         wait_gone(run.family, LEFT_SECONDS)
         assert run.result["status"] == "interrupted"
         assert number.name in run.result["reason"]
         assert run.result["rounds"] > 0
-        assert run.result["checkpoints"] == ["checkpoints/weights.safetensors"]
+        assert "checkpoints/weights.safetensors" in run.result["checkpoints"]
 
 
 def test_a_second_signal_ends_everything_now(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_controller_in_the_background_hears_its_signals(tmp_path: Path) -> Non
     with command(tmp_path, *LONG, preexec_fn=ignore) as run:
         run.trains()
         run.signal(signal.SIGINT)
-        assert run.end(30.0) == 130
+        assert run.end(30.0) == 75
         wait_gone(run.family, LEFT_SECONDS)
 
 
@@ -114,7 +114,7 @@ def test_under_nohup_a_hangup_changes_nothing(tmp_path: Path) -> None:
         time.sleep(1.0)
         assert alive(run.process.pid)
         run.signal(signal.SIGTERM)
-        assert run.end(30.0) == 130
+        assert run.end(30.0) == 75
 
 
 def test_two_runs_at_once_share_nothing(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_two_runs_at_once_share_nothing(tmp_path: Path) -> None:
         wait_gone(one.family, LEFT_SECONDS)
         assert all(alive(pid) for pid in two.family)
         two.signal(signal.SIGTERM)
-        assert two.end(30.0) == 130
+        assert two.end(30.0) == 75
 
 
 def test_a_disk_that_fills_up_is_named_and_no_bug(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_a_run_that_is_stopped_leaves_no_loader_process(tmp_path: Path) -> None:
         for loader in loaders_of(run, run.rank(0)):
             os.kill(loader, signal.SIGTERM)  # as a signal to the rank's group would
         run.signal(signal.SIGTERM)
-        assert run.end(30.0) == 130, run.output
+        assert run.end(30.0) == 75, run.output
         wait_gone(run.family, GONE_SECONDS)
         assert run.result["status"] == "interrupted"
 

@@ -32,7 +32,7 @@ def test_one_device_trains_alone_through_the_same_door(tmp_path: Path) -> None:
     with command(tmp_path, "cluster=local", "model=mlp", "trainer.num_epochs=2", "hydra.run.dir=run") as run:
         assert run.end(90.0) == 0, run.output
         assert run.result["world_size"] == 1
-        assert run.result["checkpoints"] == ["checkpoints/weights.safetensors"]
+        assert "checkpoints/weights.safetensors" in run.result["checkpoints"]
 
 
 def test_the_controller_loads_no_torch_and_no_cuda(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_max_time_ends_within_one_window_and_the_save(tmp_path: Path, mode: str)
         assert took > LIMIT_SECONDS - longest - 1.0
         assert run.result["status"] == "stopped"
         assert run.result["reason"] == f"stop.max_time={LIMIT_SECONDS}: the time is up"
-        assert run.result["checkpoints"] == ["checkpoints/weights.safetensors"]
+        assert "checkpoints/weights.safetensors" in run.result["checkpoints"]
         assert run.result["eval"]["accuracy"] > 0.5, "the end is evaluated"
 
 
