@@ -8,8 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.lab.lab import Lab
 from tests.lab.running import SHORT, flodl
 
@@ -73,45 +71,41 @@ def test_a_wrong_user_an_unknown_key_and_a_changed_key_are_told_apart_and_togeth
         assert "for root" not in since
 
 
-def test_an_unknown_key_is_taken_where_the_cluster_file_says_so_and_kept(lab: Lab, desk: Path) -> None:
+def test_an_unknown_key_is_kept_where_the_cluster_file_says_so_noise_is_no_harm_and_each_host_sees_one_login(
+    lab: Lab, desk: Path
+) -> None:
     cluster = lab.cluster()
     new = desk / "keys" / "known_hosts"
     for worker in cluster["workers"]:
         worker["ssh"] |= {"known_hosts": str(new), "host_key_policy": "accept_new"}
     lab.write_cluster(desk / "conf/cluster/lab.yaml", cluster)
+    for host in lab.hosts:
+        lab.noisy_shell(host.name, '*** Willkommen, größter! \x1b[31mred\x1b[0m {"type": "Started"} \x00\xff')
+    before = logins(lab)
     with flodl(desk, *SHORT) as run:
         assert run.end(90) == 0, run.output
+        assert run.result["status"] == "done"
+        assert "\x1b[31m" not in run.output
+    assert {name: count - before[name] for name, count in logins(lab).items()} == dict.fromkeys(before, 1)
     known = new.read_text()
     assert all(host.known_hosts_line().split()[-1] in known for host in lab.hosts)
     shutil.rmtree(desk / "run")
     lab.change_host_key("node-b")
     output, _ = refused(lab, desk, cluster)  # new, yes; changed, no
+    assert hosts_named(output) == ["node-b"]
     assert "another machine answers" in row_about("node-b", output)
 
 
-def test_a_noisy_login_shell_changes_nothing(lab: Lab, desk: Path) -> None:
-    for host in lab.hosts:
-        lab.noisy_shell(host.name, '*** Willkommen, größter! \x1b[31mred\x1b[0m {"type": "Started"} \x00\xff')
-    with flodl(desk, *SHORT) as run:
-        assert run.end(90) == 0, run.output
-        assert run.result["status"] == "done"
-        assert "\x1b[31m" not in run.output
+def logins(lab: Lab) -> dict[str, int]:
+    """Host -> how often somebody was let in."""
+    return {host.name: host.sshd_log().count("Accepted publickey") for host in lab.hosts}
 
 
-@pytest.mark.parametrize("code", [3, 0])
-def test_a_login_shell_that_ends_by_itself_is_named_with_its_code(lab: Lab, desk: Path, code: int) -> None:
-    lab.shell_exit("node-b", code)
+def test_a_login_shell_that_ends_by_itself_is_named_with_its_code(lab: Lab, desk: Path) -> None:
+    codes = {"node-a": 3, "node-b": 0}
+    for name, code in codes.items():
+        lab.shell_exit(name, code)
     output, _ = refused(lab, desk)
-    assert f"login shell ended with {code} before our program began" in row_about("node-b", output)
-    assert hosts_named(output) == ["node-b"]
-
-
-def test_the_logins_of_a_run_are_as_many_as_its_hosts(lab: Lab, desk: Path) -> None:
-    before = {host.name: host.sshd_log().count("Accepted publickey") for host in lab.hosts}
-    with flodl(desk, *SHORT) as run:
-        assert run.end(90) == 0, run.output
-    assert {host.name: host.sshd_log().count("Accepted publickey") - before[host.name] for host in lab.hosts} == {
-        "node-a": 1,
-        "node-b": 1,
-        "node-c": 1,
-    }
+    for name, code in codes.items():
+        assert f"login shell ended with {code} before our program began" in row_about(name, output)
+    assert hosts_named(output) == list(codes)

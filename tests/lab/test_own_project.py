@@ -38,8 +38,9 @@ def rig(lab: Lab, desk: Path, tmp_path_factory: pytest.TempPathFactory, monkeypa
     return cluster
 
 
-@pytest.mark.usefixtures("rig")
-def test_it_is_pushed_into_folders_of_any_name_and_trained(lab: Lab, desk: Path) -> None:
+def test_it_is_pushed_into_folders_of_any_name_and_trained_and_a_stale_file_is_refused_until_it_is_mended(
+    lab: Lab, desk: Path, rig: dict[str, Any]
+) -> None:
     with flodl(desk, "cluster=lab", *OWN, f"name={json.dumps(NAME, ensure_ascii=False)}") as run:
         assert run.end(120.0) == 0, run.output
         assert run.result["status"] == "done"
@@ -54,13 +55,6 @@ def test_it_is_pushed_into_folders_of_any_name_and_trained(lab: Lab, desk: Path)
             lab[host].exec(["find", "/srv", "/root", "/tmp", "/var/tmp", "-name", "canary", "-type", "f"]).stdout == ""
         )
     assert list(desk.rglob("canary")) == []
-
-
-def test_a_stale_file_on_one_host_is_refused_by_name_and_mended_by_a_push(
-    lab: Lab, desk: Path, rig: dict[str, Any]
-) -> None:
-    with flodl(desk, "cluster=lab", *OWN) as run:
-        assert run.end(120.0) == 0, run.output
     lab["node-c"].write(f"{PLACES['node-c'][0]}/widths.py", "WIDTH = 9\n")
     lab.write_cluster(desk / "conf/cluster/lab.yaml", rig | {"deploy": {"code": "none", "data": "none"}})
     with flodl(desk, "cluster=lab", *OWN[:-1], "hydra.run.dir=stale") as run:

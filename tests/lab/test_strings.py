@@ -9,6 +9,7 @@ import pytest
 
 from tests.lab.lab import Lab
 from tests.lab.running import SHORT, flodl
+from tests.lab.test_logins import hosts_named
 
 CANARY = "/srv/canary"  # a file that only an executed string would make; on hosts, and relative to where one runs
 FOLDERS = {
@@ -60,33 +61,43 @@ def test_paths_values_and_names_arrive_byte_for_byte(lab: Lab, desk: Path, monke
     assert canaries(lab, desk) == []
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("host", "-oProxyCommand=touch /srv/canary"),
-        ("ssh.target", "-oProxyCommand=touch canary"),
-        ("ssh.target", "$(touch canary)"),
-        ("ssh.user", "-l root; touch /srv/canary"),
-        ("ssh.user", "root$(touch /srv/canary)"),
-        ("ssh.proxy_jump", "-oProxyCommand=touch canary"),
-        ("path", "-rf"),
-        ("path", "/srv/a\nb; touch /srv/canary"),
-        ("python", "/srv/env/bin/python; touch /srv/canary; "),
-        ("python", "/srv/$(touch /srv/canary)/python"),
-        ("nccl_socket_ifname", "lab0; touch /srv/canary"),
-        ("docker", "-x; touch canary"),
-    ],
-)
-def test_what_cannot_be_such_a_name_is_refused_with_its_host_and_runs_nothing(
-    lab: Lab, desk: Path, key: str, value: str
-) -> None:
+REFUSED = [  # key of a host -> a value that can be no such thing, wherever it leads
+    ("host", "-oProxyCommand=touch /srv/canary"),
+    ("ssh.target", "-oProxyCommand=touch canary"),
+    ("ssh.target", "$(touch canary)"),
+    ("ssh.user", "-l root; touch /srv/canary"),
+    ("ssh.user", "root$(touch /srv/canary)"),
+    ("ssh.proxy_jump", "-oProxyCommand=touch canary"),
+    ("path", "-rf"),
+    ("path", "/srv/a\nb; touch /srv/canary"),
+    ("nccl_socket_ifname", "lab0; touch /srv/canary"),
+    ("docker", "-x; touch canary"),
+]
+NO_PYTHONS = {"node-a": "/srv/env/bin/python; touch /srv/canary; ", "node-b": "/srv/$(touch /srv/canary)/python"}
+
+
+def test_what_cannot_be_such_a_name_is_refused_with_its_place_and_runs_nothing(lab: Lab, desk: Path) -> None:
     cluster = lab.cluster()
-    worker = cluster["workers"][1]
-    place = worker["ssh"] if key.startswith("ssh.") else worker
-    place[key.removeprefix("ssh.")] = value
+    cluster["workers"] = [{**lab.worker("node-b"), "host": f"node-{number}"} for number in range(len(REFUSED))]
+    for worker, (key, value) in zip(cluster["workers"], REFUSED, strict=True):
+        place = worker["ssh"] if key.startswith("ssh.") else worker
+        place[key.removeprefix("ssh.")] = value
     lab.write_cluster(desk / "conf/cluster/lab.yaml", cluster)
     with flodl(desk, *SHORT) as run:
-        assert run.end(60) in (2, 3), run.output
+        assert run.end(60) == 2, run.output
         assert "Traceback" not in run.output
-        assert "node-b" in run.output or "workers[1]" in run.output
+        for number, (key, _) in enumerate(REFUSED):
+            assert f"cluster.workers[{number}].{key}=" in run.output
+    assert canaries(lab, desk) == []
+
+
+def test_interpreters_of_such_names_are_looked_for_and_not_executed(lab: Lab, desk: Path) -> None:
+    cluster = lab.cluster()
+    for worker in cluster["workers"]:
+        worker["python"] = NO_PYTHONS.get(worker["host"], worker["python"])
+    lab.write_cluster(desk / "conf/cluster/lab.yaml", cluster)
+    with flodl(desk, *SHORT) as run:
+        assert run.end(60) == 3, run.output
+        assert "Traceback" not in run.output
+        assert hosts_named(run.output) == list(NO_PYTHONS)
     assert canaries(lab, desk) == []
