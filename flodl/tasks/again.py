@@ -45,7 +45,10 @@ def again(tree: Mapping[str, Any], typed: Iterable[str]) -> tuple[JobSpec, Path]
 
 def choices(arguments: Iterable[str]) -> list[str]:
     """The group choices of a run of which keys are typed beside task=resume or task=eval: they are to be known."""
-    typed = dict(text.lstrip("+~").partition("=")[::2] for text in arguments)
+    typed: dict[str, str] = {}
+    for text in arguments:
+        key, _, value = text.lstrip("+~").partition("=")
+        typed[key] = value
     if typed.get("task") not in ("resume", "eval"):
         return []
     try:

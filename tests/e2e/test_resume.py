@@ -131,7 +131,7 @@ def test_another_seed_model_or_data_is_refused_by_its_first_difference(tmp_path:
     ):
         epochs = () if "num_epochs" in override else ("trainer.num_epochs=3",)
         resume = ("task=resume", "run=first", override, *epochs)
-        with command(tmp_path, *resume, f"hydra.run.dir=no-{override[:9]}") as run:
+        with command(tmp_path, *resume, f"hydra.run.dir=no-{len(override)}") as run:
             assert run.end(60.0) == 2, run.output
             assert told in run.output
 
