@@ -21,12 +21,9 @@ __all__ = ["next_order"]
 def next_order(mind: Mind, at: float) -> list[Command]:
     """Deal and order what comes next, or begin the end of the run."""
     state = mind.state
-    if state.stop is not None:
-        return begin_finish(mind, state.stop.reason)
-    if state.failure:
-        return begin_finish(mind, state.failure)
-    if state.ledger.epoch is None:
-        return begin_finish(mind, f"all {mind.job.trainer.num_epochs} epochs are done")
+    over = _over(mind)
+    if over:
+        return begin_finish(mind, over)
     callback_rank = state.callbacks.elect(mind.job.callbacks.policy, mind.alive, mind.speeds)
     begun = _begin_save(mind, callback_rank)
     request, why = _request(mind, callback_rank)
@@ -61,6 +58,14 @@ def next_order(mind: Mind, at: float) -> list[Command]:
         for rank in mind.alive
     ]
     return [*begun, *windows]
+
+
+def _over(mind: Mind) -> str:
+    """Why nothing more is dealt; "" while the run goes on."""
+    state = mind.state
+    if state.stop is not None:
+        return state.stop.reason
+    return state.failure or (f"all {mind.job.trainer.num_epochs} epochs are done" if state.ledger.epoch is None else "")
 
 
 def _begin_save(mind: Mind, callback_rank: int) -> list[SaveBegun]:

@@ -212,7 +212,7 @@ class Edges:
     def call_back_first(self, order: RunWindow) -> None:
         """What a window asks for before it begins, on the consensus of the round before it."""
         within = (order.epoch, order.rounds[0].samples_before)
-        named = tuple(name for name in order.callbacks if name != "save")
+        named: tuple[CallbackName, ...] = ("eval",) if "eval" in order.callbacks else ()
         self.call_back(named, *(within if order.midway else (order.epoch - 1, 0)))
         if "save" in order.callbacks:
             self.begin_save()

@@ -46,11 +46,11 @@ class Resuming:
 
     def adopt(self, whole: Tensor) -> None:
         """Put it back. Raises ConfigError for the first difference to what was built here."""
-        data = memoryview(whole.cpu().numpy()).cast("B")
+        data = whole.cpu().numpy().data
         lengths, at, parts = HEAD.unpack_from(data), HEAD.size, []
         for length in lengths:
             parts.append(bytes(data[at : at + length]))
             at += length
         plain, *members = parts
-        found = {kind: member for kind, member in zip(PARTS, members, strict=True) if member}
+        found: dict[Kind, bytes] = {kind: member for kind, member in zip(PARTS, members, strict=True) if member}
         self.remarks = self._state.apply(found, msgspec.json.decode(plain))

@@ -12,7 +12,17 @@ from safetensors.torch import load
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from flodl.decide.messages import AveragingDone, BundleKept, Cut, Goodbye, GroupFormed, Range, Round, RunWindow, WindowDone
+from flodl.decide.messages import (
+    AveragingDone,
+    BundleKept,
+    Cut,
+    Goodbye,
+    GroupFormed,
+    Range,
+    Round,
+    RunWindow,
+    WindowDone,
+)
 from tests.engine import rig
 
 
