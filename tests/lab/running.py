@@ -11,7 +11,7 @@ from typing import Any
 from tests.e2e.command import Command, command
 from tests.lab.lab import Lab
 
-__all__ = ["ENDLESS", "JOB", "RANK", "SHORT", "awaited", "flodl", "ranks", "write_own"]
+__all__ = ["ENDLESS", "JOB", "RANK", "SHORT", "awaited", "flodl", "lone_ranks", "ranks", "write_own"]
 
 JOB = ("cluster=lab", "elche=cpu_cadence", "model=mlp", "eval.every_epochs=null", "hydra.run.dir=run")
 SHORT = (*JOB, "trainer.num_epochs=2")
@@ -25,6 +25,14 @@ def flodl(desk: Path, *arguments: str, **popen: Any) -> Iterator[Command]:
     """`python -m flodl` in the working folder; ended at the latest here."""
     with command(desk, *arguments, **popen) as run:
         yield run
+
+
+def lone_ranks(lab: Lab, **more: Any) -> dict[str, Any]:
+    """The lab's cluster block with one rank per host: it starts sooner, where what is shown needs no more of them."""
+    cluster = lab.cluster() | more
+    for worker in cluster["workers"]:
+        worker["local_devices"] = "cpu:1"
+    return cluster
 
 
 def ranks(lab: Lab, name: str) -> list[int]:

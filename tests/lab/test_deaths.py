@@ -13,7 +13,7 @@ from flodl.decide.messages import Average, AveragingDone
 from flodl.record.journal import read_journal
 from tests.e2e.command import Command
 from tests.lab.lab import Lab
-from tests.lab.running import ENDLESS, awaited, flodl, ranks, write_own
+from tests.lab.running import ENDLESS, awaited, flodl, lone_ranks, ranks, write_own
 
 AGENT = "flodl.engine.agent"
 LEFT_SECONDS = 5.0
@@ -78,7 +78,7 @@ OWN = ("model._target_=phases.Net", "step._target_=phases.Step", "dataset._targe
 def in_phase(lab: Lab, desk: Path, phase: str) -> tuple[str, ...]:
     """A job whose ranks linger in a phase, and say so."""
     write_own(lab, desk, "phases.py", PHASES)
-    lab.write_cluster(desk / "conf/cluster/lab.yaml", lab.cluster() | {"env": {"PHASE": phase}})
+    lab.write_cluster(desk / "conf/cluster/lab.yaml", lone_ranks(lab, env={"PHASE": phase}))
     return (*ENDLESS, *OWN)
 
 
@@ -140,6 +140,7 @@ def test_a_signal_is_noted_at_once_in_every_phase_and_nothing_is_left(lab: Lab, 
 
 
 def test_a_signal_is_noted_at_once_while_replicas_are_averaged(lab: Lab, desk: Path) -> None:
+    lab.write_cluster(desk / "conf/cluster/lab.yaml", lone_ranks(lab))
     for host in lab.hosts:
         lab.slow(host.name, "40mbit")
     with flodl(desk, *ENDLESS, "model.hidden=[1024, 1024]", "elche.anchor=1", "elche.max_anchor=1") as run:
@@ -176,6 +177,7 @@ def test_a_hangup_under_nohup_changes_nothing(lab: Lab, desk: Path) -> None:
     def ignore() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
+    lab.write_cluster(desk / "conf/cluster/lab.yaml", lone_ranks(lab))
     with flodl(desk, *ENDLESS, preexec_fn=ignore) as run:
         run.trains()
         run.signal(signal.SIGHUP)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.lab import Lab
-from tests.lab.running import SHORT, flodl
+from tests.lab.running import SHORT, flodl, lone_ranks
 
 NOT_READY = 3
 
@@ -74,7 +74,7 @@ def test_a_wrong_user_an_unknown_key_and_a_changed_key_are_told_apart_and_togeth
 def test_an_unknown_key_is_kept_where_the_cluster_file_says_so_noise_is_no_harm_and_each_host_sees_one_login(
     lab: Lab, desk: Path
 ) -> None:
-    cluster = lab.cluster()
+    cluster = lone_ranks(lab)
     new = desk / "keys" / "known_hosts"
     for worker in cluster["workers"]:
         worker["ssh"] |= {"known_hosts": str(new), "host_key_policy": "accept_new"}

@@ -4,6 +4,8 @@ name where one host's copy is another one."""
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,11 @@ from tests.lab.running import flodl
 
 PLACES = {  # host -> project, data
     "node-a": ("/srv/project", "/srv/data"),
-    "node-b": ("/srv/größe $(touch /srv/canary) 'p\" ; touch /srv/canary", "/srv/sets `touch /srv/canary`"),
-    "node-c": ("/root/-rf {a,b}*", "/var/tmp/データ"),
+    "node-b": (
+        "/srv/größe = $(touch /srv/canary) 'p\" ; touch /srv/canary",
+        "/srv/sets `touch /srv/canary` | %s \\n $HOME",
+    ),
+    "node-c": ("/root/-rf ~ !! {a,b}* <(touch canary) && touch canary 😀", "/var/tmp/データ"),
 }
 NOT_READY = 3
 PASSED = ODD + " passed on"
@@ -38,9 +43,12 @@ def rig(lab: Lab, desk: Path, tmp_path_factory: pytest.TempPathFactory, monkeypa
     return cluster
 
 
-def test_it_is_pushed_into_folders_of_any_name_and_trained_and_a_stale_file_is_refused_until_it_is_mended(
+def test_it_is_pushed_into_folders_of_any_name_and_over_stale_files_which_are_refused_without_a_push(
     lab: Lab, desk: Path, rig: dict[str, Any]
 ) -> None:
+    stale = f"{PLACES['node-c'][0]}/widths.py"
+    lab["node-c"].write(stale, "WIDTH = 9\n")
+    os.utime(lab["node-c"].path(stale), (time.time() + 60,) * 2)  # of a length with the right one, and newer
     with flodl(desk, "cluster=lab", *OWN, f"name={json.dumps(NAME, ensure_ascii=False)}") as run:
         assert run.end(120.0) == 0, run.output
         assert run.result["status"] == "done"
@@ -55,11 +63,9 @@ def test_it_is_pushed_into_folders_of_any_name_and_trained_and_a_stale_file_is_r
             lab[host].exec(["find", "/srv", "/root", "/tmp", "/var/tmp", "-name", "canary", "-type", "f"]).stdout == ""
         )
     assert list(desk.rglob("canary")) == []
-    lab["node-c"].write(f"{PLACES['node-c'][0]}/widths.py", "WIDTH = 9\n")
+    lab["node-c"].write(stale, "WIDTH = 9\n")
     lab.write_cluster(desk / "conf/cluster/lab.yaml", rig | {"deploy": {"code": "none", "data": "none"}})
     with flodl(desk, "cluster=lab", *OWN[:-1], "hydra.run.dir=stale") as run:
         assert run.end(60.0) == NOT_READY, run.output
         said = " ".join(run.output.split())
     assert "node-c: widths.py of the project is not what node-a has; run with cluster.deploy.code=rsync" in said
-    with flodl(desk, "cluster=lab", *OWN[:-1], "hydra.run.dir=mended", "cluster.deploy.code=rsync") as run:
-        assert run.end(120.0) == 0, run.output

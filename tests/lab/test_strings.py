@@ -1,33 +1,13 @@
-"""FAULTS row 20: names that would like to be commands arrive byte for byte on real hosts, or are refused; none runs."""
+"""FAULTS row 20: names that would like to be commands are refused, and none runs. (Those that may be such names arrive
+byte for byte: test_own_project.)"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from tests.lab.lab import Lab
 from tests.lab.running import SHORT, flodl
 from tests.lab.test_logins import hosts_named
-
-CANARY = "/srv/canary"  # a file that only an executed string would make; on hosts, and relative to where one runs
-FOLDERS = {
-    "node-a": f'/srv/it\'s "$(touch {CANARY})" ; größe = x',
-    "node-b": f"/srv/`touch {CANARY}` && touch {CANARY} | %s \\n $HOME *",
-    "node-c": "/srv/-rf ~ !! {a,b} <(touch canary) 😀",
-}
-VALUE = f"a 'b' \"c\" $(touch {CANARY})\n`touch {CANARY}`; touch {CANARY} & größe=😀 \\ -x\ttab"
-NAME = f"-n $(touch {CANARY}); 'größe' \"😀\""
-NET = """\
-import os
-from flodl.models.mlp import MLP
-
-class Net(MLP):
-    def __init__(self, **given):
-        print(f"in {os.getcwd()!r} with {os.environ['ODD']!r} and {os.environ['PASSED_ON']!r}", flush=True)
-        super().__init__(**given)
-"""
 
 
 def canaries(lab: Lab, desk: Path) -> list[Path]:
@@ -35,30 +15,6 @@ def canaries(lab: Lab, desk: Path) -> list[Path]:
     found = [*desk.rglob("canary"), *(path for host in lab.hosts for path in host.path("/srv").rglob("canary"))]
     tops = [host.path(place) / "canary" for host in lab.hosts for place in ("/root", "/tmp", "/")]
     return [*found, *(path for path in tops if path.exists())]
-
-
-def hostile(lab: Lab) -> dict[str, Any]:
-    cluster = lab.cluster()
-    cluster["env_pass"] = ["PASSED_ON"]
-    for worker in cluster["workers"]:
-        folder = FOLDERS[worker["host"]]
-        lab[worker["host"]].write(f"{folder}/net_of_mine.py", NET)
-        worker |= {"path": folder, "env": {"ODD": VALUE}}
-    return cluster
-
-
-def test_paths_values_and_names_arrive_byte_for_byte(lab: Lab, desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PASSED_ON", VALUE + " passed on")
-    lab.write_cluster(desk / "conf/cluster/lab.yaml", hostile(lab))
-    (desk / "net_of_mine.py").write_text(NET)
-    quoted = NAME.replace("\\", "\\\\").replace('"', '\\"')
-    with flodl(desk, *SHORT, "model._target_=net_of_mine.Net", f'name="{quoted}"') as run:
-        assert run.end(120) == 0, run.output
-        assert run.result["name"] == NAME
-    for rank, host in enumerate(["node-a", "node-a", "node-b", "node-b", "node-c", "node-c"]):
-        log = (desk / "run" / "ranks" / f"{host}.{rank}.log").read_text()
-        assert f"in {FOLDERS[host]!r} with {VALUE!r} and {VALUE + ' passed on'!r}" in log
-    assert canaries(lab, desk) == []
 
 
 REFUSED = [  # key of a host -> a value that can be no such thing, wherever it leads

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.lab.lab import Lab
-from tests.lab.running import flodl, write_own
+from tests.lab.running import flodl, lone_ranks, write_own
 
 AGENT = "flodl.engine.agent"
 MODES = ["cpu_async", "cpu_cadence", "cpu_sync"]
@@ -34,10 +34,7 @@ class Failing(Classification):
 
 @pytest.fixture(autouse=True)
 def one_rank_each(lab: Lab, desk: Path) -> None:
-    cluster = lab.cluster()
-    for worker in cluster["workers"]:
-        worker["local_devices"] = "cpu:1"
-    lab.write_cluster(desk / "conf/cluster/lab.yaml", cluster)
+    lab.write_cluster(desk / "conf/cluster/lab.yaml", lone_ranks(lab))
 
 
 def arms(desk: Path) -> list[dict[str, Any]]:
@@ -81,7 +78,8 @@ def test_three_modes_are_compared_on_the_same_agents(lab: Lab, desk: Path) -> No
 
 def test_a_failing_middle_arm_is_compared_with_the_others_and_ends_the_sweep_with_1(lab: Lab, desk: Path) -> None:
     write_own(lab, desk, "mine.py", FAILING)
-    with flodl(desk, *JOB, "elche=cpu_cadence", f"step._target_={USUAL},mine.Failing,{USUAL}") as run:
+    words = ("elche=cpu_cadence", "membership.max_failure=1")  # else the other ranks go on without the one that fails
+    with flodl(desk, *JOB, *words, f"step._target_={USUAL},mine.Failing,{USUAL}") as run:
         assert run.end(120) == 1, run.output
         assert "1 of 3 arms failed" in run.output
         assert "Error executing job" not in run.output
