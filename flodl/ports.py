@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Event as Flag
 from typing import Any, Protocol
 
 import msgspec
@@ -201,13 +202,15 @@ class Execute(Protocol):
         given: bytes = b"",
         on_line: Callable[[str], None],
         timeout_seconds: float | None = None,
+        stop: Flag | None = None,
     ) -> int:
         """Run `argv` there, every word of it as it is; its exit code (negative or 128 + n: signal n).
 
         given: its whole standard input, so nothing secret stands in argv. on_line: each line of output and errors, as
         it comes, without its newline, invalid UTF-8 replaced. The working folder is the user's home where call.path
         is "" or missing, else call.path. Raises HostUnready where the host cannot be reached, kind `timeout` where
-        the command takes longer than timeout_seconds (it is ended then).
+        the command takes longer than timeout_seconds (it is ended then). stop: once it is set, the command is ended there
+        and HostUnready is raised, within a few seconds.
         """
         ...
 

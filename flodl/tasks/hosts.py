@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -25,13 +26,15 @@ from flodl.spec.job import JobSpec
 
 __all__ = ["AT_ONCE", "Host", "ask", "each", "execute_here", "hosts_of"]
 
+END_SECONDS = 6.0  # for what an interrupted command has running on the hosts
 AT_ONCE = 8  # default sshd drops logins beyond ten that are under way
 CHUNK_BYTES = 1 << 16
 _T = TypeVar("_T")
 
 
 class Host:
-    """One host, and the way to it. `say`: prints a line with the host's name before it."""
+    """One host, and the way to it. `say`: prints a line with the host's name before it. `stop`: once it is set, what
+    runs there is ended, and nothing more is run."""
 
     def __init__(self, call: HostCall, execute: Execute) -> None:
         self.call = call
@@ -39,6 +42,7 @@ class Host:
         self.label = call.label
         self.python = call.python or sys.executable
         self.path = call.path
+        self.stop = threading.Event()
         self._execute = execute
 
     def run(
@@ -50,8 +54,12 @@ class Host:
         on_line: Callable[[str], None] | None = None,
     ) -> int:
         """The exit code. on_line: `say` where it is not given. Raises HostUnready where the host cannot be reached."""
+        if self.stop.is_set():
+            raise HostUnready(self.label, "ended", f"{argv[0]} was not run: interrupted")
         heard = self.say if on_line is None else on_line
-        return self._execute(self.call, argv, given=given, on_line=heard, timeout_seconds=timeout_seconds)
+        return self._execute(
+            self.call, argv, given=given, on_line=heard, timeout_seconds=timeout_seconds, stop=self.stop
+        )
 
     def say(self, text: str) -> None:
         """A line for the person, in one piece."""
@@ -92,7 +100,7 @@ def each(hosts: Iterable[Host], do: Callable[[Host], _T]) -> dict[str, _T]:
                 troubles[host.label] = error
 
     everyone = list(hosts)
-    # Daemons: a host that does not answer cannot hold up an interrupted command.
+    # Daemons: a host that does not answer cannot hold up an interrupted command for long.
     threads = [threading.Thread(target=one, args=(host,), daemon=True, name=f"host {host.label}") for host in everyone]
     for thread in threads:
         thread.start()
@@ -100,7 +108,7 @@ def each(hosts: Iterable[Host], do: Callable[[Host], _T]) -> dict[str, _T]:
         for thread in threads:
             thread.join()
     except BaseException:
-        _own.end()
+        _end(everyone, threads)
         raise
     in_order = [troubles[host.label] for host in everyone if host.label in troubles]
     for error in in_order:
@@ -111,6 +119,16 @@ def each(hosts: Iterable[Host], do: Callable[[Host], _T]) -> dict[str, _T]:
     return {host.label: done[host.label] for host in everyone}
 
 
+def _end(hosts: Sequence[Host], threads: Sequence[threading.Thread]) -> None:
+    """End what runs on these hosts, and see to it for a few seconds: whoever asked for the end waits for it."""
+    for host in hosts:
+        host.stop.set()
+    _own.end()
+    end = time.monotonic() + END_SECONDS
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+
+
 def execute_here(
     call: HostCall,
     argv: Sequence[str],
@@ -118,6 +136,7 @@ def execute_here(
     given: bytes = b"",
     on_line: Callable[[str], None],
     timeout_seconds: float | None = None,
+    stop: threading.Event | None = None,
 ) -> int:
     """The port `Execute` for this machine. The command leads a group of its own, which is ended when time is up."""
     folder = call.path if call.path and Path(call.path).is_dir() else None
@@ -128,6 +147,8 @@ def execute_here(
         on_line(f"{argv[0]}: {error.strerror}")
         return 127
     _own.add(process)
+    if stop is not None and stop.is_set():  # it was set between the last look and now
+        _own.end(process)
     timer = threading.Timer(timeout_seconds or threading.TIMEOUT_MAX, _own.end, args=(process,))
     timer.daemon = True
     timer.start()

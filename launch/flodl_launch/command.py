@@ -19,6 +19,11 @@ __all__ = ["AGENT", "agent_argv", "begun_word", "docker_argv", "kill_line", "lin
 
 AGENT = "flodl.engine.agent"
 SAFE = frozenset(string.ascii_letters + string.digits + " ./:,=+-@%")
+# sshd, the parent, goes with the line, and nobody tells the program. An orphan, for a program may await all its children.
+WATCH = (
+    "test -d /proc/$PPID && (while kill -0 $$; do test -d /proc/$PPID || { kill -KILL -$$ || kill -KILL $$; }; sleep 1; "
+    "done < /dev/null > /dev/null 2>&1 &); "
+)
 PLAIN = frozenset(string.ascii_letters + string.digits + string.punctuation + " ") - set("\\!")
 
 
@@ -37,10 +42,14 @@ def begun_word(marker: str) -> str:
     return f"{marker}.shell"
 
 
-def line_for_shell(argv: Sequence[str], marker: str, folder: str = "") -> str:
-    """One line for a login shell: say that it was reached, go to the folder if it is there, become the program."""
+def line_for_shell(argv: Sequence[str], marker: str, folder: str = "", *, is_watched: bool = False) -> str:
+    """One line for a login shell: say that it was reached, go to the folder if it is there, become the program.
+
+    is_watched: the program is ended where the line is lost; for programs that would not notice.
+    """
     go = f"test -d {_word(folder)} && cd {_word(folder)}; " if folder else ""
-    return _for_any_shell(f"echo {begun_word(marker)} $$ $({_start_time('$$')}); {go}exec {shlex.join(argv)}")
+    watch = WATCH if is_watched else ""
+    return _for_any_shell(f"echo {begun_word(marker)} $$ $({_start_time('$$')}); {watch}{go}exec {shlex.join(argv)}")
 
 
 def kill_line(pid: int, start_time: int) -> str:

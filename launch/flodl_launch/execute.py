@@ -25,6 +25,7 @@ from flodl_launch.streams import LINE_LOST, SshStreams
 __all__ = ["execute"]
 
 LINE_LIMIT_BYTES = 65536
+LISTEN_SECONDS = 0.25  # short waits: a signal is heard in between
 LAST_LINES_SECONDS = 2.0  # a process that the command left behind may hold its output open for ever
 
 
@@ -35,10 +36,12 @@ def execute(
     given: bytes = b"",
     on_line: Callable[[str], None],
     timeout_seconds: float | None = None,
+    stop: threading.Event | None = None,
 ) -> int:
     """Run `argv` on a host; its exit code, negative for a signal. See flodl.ports.Execute. Raises HostUnready."""
     end = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-    streams = _open(call, docker_argv(call.spec.docker, argv))
+    stop = threading.Event() if stop is None else stop
+    streams = _open(call, docker_argv(call.spec.docker, argv), stop)
     lock = threading.Lock()
     threads = [
         threading.Thread(target=_write, args=(streams.stdin, given), name="flodl-given", daemon=True),
@@ -48,7 +51,7 @@ def execute(
     for thread in threads:
         thread.start()
     try:
-        code = _await(streams, end)
+        code = _await(streams, end, stop)
     except BaseException:  # a signal to us ends the command too
         streams.kill()
         raise
@@ -57,6 +60,8 @@ def execute(
     for thread in threads[1:]:
         thread.join(LAST_LINES_SECONDS)
     streams.kill()  # what it has left behind keeps its line no longer
+    if code is None and stop.is_set():
+        raise _interrupted(call, argv)
     if code is None:
         raise HostUnready(call.label, "timeout", f"{argv[0]} did not end within {timeout_seconds:g} s, and was ended")
     if code == LINE_LOST and isinstance(streams, SshStreams) and streams.is_line_lost:
@@ -64,20 +69,28 @@ def execute(
     return code
 
 
-def _open(call: HostCall, argv: Sequence[str]) -> AgentStreams:
+def _open(call: HostCall, argv: Sequence[str], stop: threading.Event) -> AgentStreams:
     if call.here:
         return open_process(call, argv)
     marker = f"flodl-{secrets.token_hex(8)}"
-    streams = SshStreams.start(call, log_in(call), line_for_shell(argv, marker, call.path))
+    login = log_in(call)
+    if stop.is_set():
+        login.close()
+        raise _interrupted(call, argv)
+    streams = SshStreams.start(call, login, line_for_shell(argv, marker, call.path, is_watched=True))
     return await_shell(call, streams, marker)
 
 
-def _await(streams: AgentStreams, end: float | None) -> int | None:
-    """Its exit code; None when the time is over."""
+def _interrupted(call: HostCall, argv: Sequence[str]) -> HostUnready:
+    return HostUnready(call.label, "ended", f"{argv[0]} was ended: interrupted")
+
+
+def _await(streams: AgentStreams, end: float | None, stop: threading.Event) -> int | None:
+    """Its exit code; None when the time is over, or it is to stop."""
     while True:
-        left = 1.0 if end is None else min(1.0, end - time.monotonic())  # short waits: a signal is heard in between
+        left = LISTEN_SECONDS if end is None else min(LISTEN_SECONDS, end - time.monotonic())
         code = streams.wait(max(0.0, left))
-        if code is not None or left <= 0:
+        if code is not None or left <= 0 or stop.is_set():
             return code
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tomllib
@@ -14,6 +15,7 @@ from packaging.requirements import Requirement
 
 from flodl.record.status import read_status
 from flodl.tasks.host_nccl import version_of
+from tests.e2e.command import command
 from tests.lab.lab import Lab
 from tests.lab.running import ENDLESS, awaited
 from tests.tasks.standins import library, nccl_wheel, stub_wheel
@@ -66,6 +68,14 @@ def test_a_command_runs_in_the_project_of_every_host_and_those_on_which_it_fails
     assert said | {"[node-a] here"} <= set(done.stdout.splitlines())
     assert "node-b: sh -c 'hostname; pwd; cat only' ended with 1" in done.stderr
     assert "node-c: " in done.stderr
+
+
+def test_an_interrupted_command_ends_on_every_host(lab: Lab, desk: Path) -> None:
+    with command(desk, "task=exec", "cluster=lab", "command='sleep 500 & wait'") as run:
+        awaited(lambda: all("sleep 500" in lab[name].processes().values() for name in HOSTS), 30)
+        run.process.send_signal(signal.SIGINT)
+        assert run.process.wait(15) == 130
+    assert not [name for name in HOSTS if "sleep 500" in lab[name].processes().values()]
 
 
 def test_a_cluster_file_is_written_from_what_the_hosts_say_and_composes(lab: Lab, desk: Path) -> None:

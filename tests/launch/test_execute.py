@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from flodl.errors import HostUnready
 from flodl.ports import Execute, HostCall
 from flodl.spec.cluster import HostSpec
 from flodl_launch.execute import execute
+from tests.engine.live import wait_gone
 from tests.launch.sshd import Sshd
 
 
@@ -82,6 +86,37 @@ def test_a_command_that_takes_too_long_is_ended_with_its_children(sshd: Sshd, tm
     alive.unlink()
     time.sleep(0.3)  # six turns of the loop
     assert not alive.exists()
+
+
+def test_a_command_that_is_no_longer_wanted_is_ended_with_its_children(sshd: Sshd, tmp_path: Path) -> None:
+    alive, stop = tmp_path / "alive", threading.Event()
+    script = f"while :; do date > '{alive}'; sleep 0.05; done & echo started; wait"
+    with pytest.raises(HostUnready, match="/bin/sh was ended: interrupted"):
+        execute(sshd.call(), ["/bin/sh", "-c", script], on_line=lambda _: stop.set(), stop=stop)
+    alive.unlink(missing_ok=True)
+    time.sleep(0.3)
+    assert not alive.exists()
+
+
+def test_a_command_whose_line_is_lost_is_ended_and_what_it_left_behind_is_not(sshd: Sshd, tmp_path: Path) -> None:
+    pid, left = tmp_path / "pid", tmp_path / "left"
+    script = (
+        "import sys, time; sys.path[:0] = sys.argv[2:]; from tests.launch.sshd import *;"
+        "from flodl_launch.execute import execute; import msgspec, flodl.ports as p;"
+        "call = msgspec.json.decode(sys.argv[1], type=p.HostCall);"
+        f"execute(call, ['sh', '-c', 'echo $$ > {pid}; exec sleep 60'], on_line=print)"
+    )
+    assert run(sshd.call(), "sh", "-c", f"(sleep 2; touch '{left}') > /dev/null 2>&1 &")[0] == 0
+    controller = subprocess.Popen([sys.executable, "-c", script, msgspec.json.encode(sshd.call()), *sys.path])
+    end = time.monotonic() + 20
+    while not (pid.exists() and pid.read_text()) and time.monotonic() < end:
+        time.sleep(0.02)
+    controller.kill()
+    controller.wait()
+    wait_gone([int(pid.read_text())], 5.0)
+    while not left.exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def test_a_command_that_leaves_something_behind_is_not_waited_for_for_ever(sshd: Sshd) -> None:
