@@ -10,6 +10,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from flodl.errors import ConfigError, FlodlError, NotReady, Problem
+from flodl.slips import slip
 from flodl.spec.keys import is_component_key, job_keys
 from flodl.spec.suggest import nearest
 
@@ -30,6 +31,8 @@ def explain(error: Exception, groups: list[str], arguments: Sequence[str] = ()) 
 
     groups: names of the config groups. arguments: what was typed.
     """
+    if (found := slip(error, arguments)) is not None:
+        return ConfigError([found])
     if isinstance(error, MissingConfigException):
         return ConfigError([_missing(error)])
     if isinstance(error, OverrideParseException):

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 
-__all__ = ["clean", "is_serious", "plain_name", "typed"]
+__all__ = ["clean", "is_serious", "plain_name", "short_path", "typed"]
 
 _PLAIN = re.compile(r"[\w./:+%@-]+", re.ASCII)
 
@@ -46,6 +47,12 @@ def plain_name(label: str) -> str:
         for c in label
     )
     return "%2E" + coded[1:] if coded.startswith(".") else coded or "%"
+
+
+def short_path(path: Path) -> str:
+    """A path as short as it can be said here."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def typed(key: str, value: str) -> str:

@@ -17,6 +17,7 @@ import msgspec
 from flodl.errors import Problem
 from flodl.spec.component import Component, component
 from flodl.spec.describe import choices_of, words
+from flodl.spec.environment import looks_secret
 from flodl.spec.suggest import did_you_mean, nearest
 from flodl.spec.value import Value, unwritable
 
@@ -127,8 +128,8 @@ class Reader:
         return self.value(by_tag[name], found, key)
 
     def _leaf(self, hint: Any, tree: object, key: str) -> Any:
-        if get_origin(hint) is dict:
-            tree = _as_text(tree)
+        if get_origin(hint) is dict and isinstance(tree, Mapping):
+            return self._texts(cast("Mapping[object, object]", tree), key)
         numbers = cast("Sequence[object]", tree) if isinstance(tree, list | tuple) else (tree,)
         if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
             return self._fail(key, cast("object", tree), f"must be {words(hint)}, and finite")
@@ -139,6 +140,22 @@ class Reader:
         except msgspec.ValidationError:
             found = cast("object", tree)
             return self._fail(key, found, f"must be {words(hint)}", _leaf_remedy(hint, found))
+
+    def _texts(self, tree: Mapping[object, object], key: str) -> Any:
+        """Names and texts. A number is none: 0.50, 007 and yes would not arrive as they were written."""
+        for name, value in tree.items():
+            place = _join(key, shown(name))
+            if not isinstance(name, str):
+                self._fail(place, _MISSING, "its name must be text", "put it in quotes")
+            elif not isinstance(value, str) and looks_secret(name):  # the value is not shown: it may be one
+                self._fail(place, _MISSING, "must be text, and looks like a secret", f"cluster.env_pass=[{name}]")
+            elif isinstance(value, bool | int | float):
+                self._fail(place, value, "must be text", f'put it in quotes: {name}: "{shown(value)}"')
+            elif not isinstance(value, str):
+                self._fail(place, value, "must be text", "leave it out, or give it one")
+            elif fault := unwritable([name, value]):
+                self._fail(place, value, fault)
+        return _MISSING if any(_overlap(key, failed) for failed in self.failed) else dict(tree)
 
     def _unknown_keys(self, kind: type[Value], names: Sequence[object], key: str) -> None:
         known = hints(kind)
@@ -153,14 +170,6 @@ class Reader:
         self.problems.append(Problem(key=key, value=text, constraint=constraint, remedy=remedy))
         self.failed.append(key)
         return _MISSING
-
-
-def _as_text(tree: object) -> object:
-    """A map with whole numbers as text: the value of a variable needs no quotes."""
-    if not isinstance(tree, Mapping):
-        return tree
-    pairs = cast("Mapping[object, object]", tree).items()
-    return {k: str(v) if isinstance(v, int) and not isinstance(v, bool) else v for k, v in pairs}
 
 
 def _stand_in(hint: Any) -> Any:

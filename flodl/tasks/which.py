@@ -6,6 +6,7 @@ from pathlib import Path
 
 from flodl.errors import ConfigError, FlodlError, Problem
 from flodl.record.folder import RunFolder, newest_run
+from flodl.record.text import short_path as shown
 from flodl.record.text import typed
 
 __all__ = ["run_folder", "shown", "typed"]
@@ -31,12 +32,6 @@ def run_folder(text: object) -> RunFolder:
     if not folder.spec_path.exists() and not folder.status_path.exists():
         raise _refused(name, f"is no run folder: it holds no {folder.spec_path.name}")
     return folder
-
-
-def shown(path: Path) -> str:
-    """A path as short as it can be said here."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def _refused(name: str, constraint: str) -> ConfigError:

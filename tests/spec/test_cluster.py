@@ -126,11 +126,19 @@ def test_it_looks_like_no_secret(name: str) -> None:
     assert not looks_secret(name)
 
 
-def test_the_number_of_a_variable_needs_no_quotes() -> None:
-    job = decode_job(workers(worker(env={"NCCL_P2P_DISABLE": 1}), env={"OMP_X": 0}))
-    assert job.cluster.workers[0].env == {"NCCL_P2P_DISABLE": "1"}
-    assert job.cluster.env == {"OMP_X": "0"}
-    assert "must be a map of names to text" in refused(workers(worker(env={"A": True})))[0]
+@pytest.mark.parametrize(("value", "text"), [(3, "3"), (0.5, "0.5"), (True, "true")])
+def test_the_value_of_a_variable_is_text_and_every_other_is_named(value: object, text: str) -> None:
+    said = refused(workers(worker(env={"A": value, "B": "x"}), env={"C": value}))
+    assert said == [
+        f'cluster.workers[0].env.A={text}: must be text; put it in quotes: A: "{text}"',
+        f'cluster.env.C={text}: must be text; put it in quotes: C: "{text}"',
+    ]
+
+
+def test_a_secret_that_is_no_text_is_not_shown() -> None:
+    (said,) = refused(workers(worker(env={"WANDB_API_KEY": 12345})))
+    assert "12345" not in said
+    assert "cluster.env_pass=[WANDB_API_KEY]" in said
 
 
 def test_variables_are_a_map() -> None:

@@ -16,6 +16,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from flodl.errors import ConfigError, Interrupted, Skipped
+from flodl.explain import explain
 from flodl.record.sweep import SweepFolder
 from hydra_plugins.flodl_ssh._options import Options
 
@@ -116,7 +117,8 @@ class Workshop:
             ret = run_job(hydra_context=self._context, task_function=self._task, config=config,
                           job_dir_key="hydra.sweep.dir", job_subdir_key="hydra.sweep.subdir")  # fmt: skip
         except Exception as error:  # noqa: BLE001 - an arm that cannot be composed is a failed arm, not the sweep's end
-            ret = job_return(job, error)
+            words = explain(error, [], job.overrides) if self.is_flodls else None
+            ret = job_return(job, words or error)
         log_as_launcher(self._context, self._config)
         error = ret._return_value if ret.status == JobStatus.FAILED else None  # (the property raises it)
         if isinstance(error, Skipped):  # a sweeper that reads the return values goes on
