@@ -209,8 +209,8 @@ class Execute(Protocol):
         given: its whole standard input, so nothing secret stands in argv. on_line: each line of output and errors, as
         it comes, without its newline, invalid UTF-8 replaced. The working folder is the user's home where call.path
         is "" or missing, else call.path. Raises HostUnready where the host cannot be reached, kind `timeout` where
-        the command takes longer than timeout_seconds (it is ended then). stop: once it is set, the command is ended there
-        and HostUnready is raised, within a few seconds.
+        the command takes longer than timeout_seconds (it is ended then). stop: once it is set, the command is ended
+        there and HostUnready is raised, within a few seconds.
         """
         ...
 

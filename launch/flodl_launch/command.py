@@ -19,9 +19,11 @@ __all__ = ["AGENT", "agent_argv", "begun_word", "docker_argv", "kill_line", "lin
 
 AGENT = "flodl.engine.agent"
 SAFE = frozenset(string.ascii_letters + string.digits + " ./:,=+-@%")
-# sshd, the parent, goes with the line, and nobody tells the program. An orphan, for a program may await all its children.
+# sshd, the parent, goes with the line, and nobody tells the program. The watch is no child of the program, which may
+# await all that it has.
 WATCH = (
-    "test -d /proc/$PPID && (while kill -0 $$; do test -d /proc/$PPID || { kill -KILL -$$ || kill -KILL $$; }; sleep 1; "
+    "test -d /proc/$PPID && (while kill -0 $$; do "
+    "test -d /proc/$PPID || { kill -KILL -$$ || kill -KILL $$; }; sleep 1; "
     "done < /dev/null > /dev/null 2>&1 &); "
 )
 PLAIN = frozenset(string.ascii_letters + string.digits + string.punctuation + " ") - set("\\!")
