@@ -64,10 +64,10 @@ def test_it_goes_on_alone_is_watched_and_stopped(ended: Path) -> None:
     until_trained(ended)
     os.kill(pid, signal.SIGHUP)  # it has no terminal that could hang up
     family = [pid, *children(pid)]
-    watched = flodl(ended, "task=status", "run=run")
+    while "samples/s" not in (watched := flodl(ended, "task=status", "run=run")).stdout:  # written every 2 s
+        assert time.monotonic() - begun < 120, watched.stdout
     assert f"state       running: process {pid}, " in watched.stdout
     assert "epoch 1/" not in watched.stdout
-    assert "samples/s" in watched.stdout
     assert all(alive(each) for each in family)
     stopped = flodl(ended, "task=stop", "run=run")
     assert stopped.returncode == 0, stopped.stderr
@@ -80,6 +80,10 @@ def test_it_goes_on_alone_is_watched_and_stopped(ended: Path) -> None:
     said = (ended / "run" / "controller.log").read_text()
     assert "2 ranks on" in said, "what the terminal would have shown"
     assert "interrupted" in said
+    assert "run folder: run\nweights: run/checkpoints/weights.safetensors\n" in said
+    told = [re.sub(r"^[0-9T:.Z-]+ ", "", line) for line in said.splitlines()]
+    assert len([line for line in told if line.startswith("epoch 0")]) == 1, "each thing once"
+    assert len(told) == len(set(told)), "each line once"
 
 
 def test_it_runs_to_its_end(ended: Path) -> None:

@@ -85,6 +85,7 @@ def test_a_resumed_run_ends_with_the_parameters_of_one_that_did_not_stop(
 
 def test_in_a_cadence_each_rank_gets_back_what_it_held_and_runs_the_stored_quota(tmp_path: Path) -> None:
     job = ("cluster=rehearsal", "model=mlp", "trainer.num_epochs=3", "trainer.batch_size=4", "elche=cpu_cadence")
+    job += ("elche.max_anchor=10",)  # so that an epoch has many windows on a busy machine, too
     carried_out(tmp_path, *job, "eval=off", "hydra.run.dir=first", f"stop.max_samples={int(1.37 * SMALL)}")
     carried_out(tmp_path, "task=resume", "run=first", "stop.max_samples=null", "hydra.run.dir=second")
     entries = journal(tmp_path / "second")
@@ -123,15 +124,16 @@ def test_an_interrupted_run_says_how_it_goes_on_and_another_world_size_takes_it_
 
 def test_another_seed_model_or_data_is_refused_by_its_first_difference(tmp_path: Path) -> None:
     carried_out(tmp_path, *PAIR, "trainer.limit_batches=4", "hydra.run.dir=first")
-    for override, told in (
+    refused = (
         ("trainer.seed=5", "trainer.seed=5: the bundle was saved with 0"),
         ("model.hidden=[31]", "the bundle has "),
         ("dataset=synthetic", "dataset: is another one"),
         ("trainer.num_epochs=2", "nothing is left to do"),
-    ):
+    )
+    for number, (override, told) in enumerate(refused):
         epochs = () if "num_epochs" in override else ("trainer.num_epochs=3",)
         resume = ("task=resume", "run=first", override, *epochs)
-        with command(tmp_path, *resume, f"hydra.run.dir=no-{len(override)}") as run:
+        with command(tmp_path, *resume, f"hydra.run.dir=no-{number}") as run:
             assert run.end(60.0) == 2, run.output
             assert told in run.output
 
