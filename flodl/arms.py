@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flodl.errors import ConfigError, FlodlError, Interrupted, Skipped, TaskFindings
+from flodl.errors import ConfigError, FlodlError, Interrupted, Problem, Skipped, TaskFindings
 from flodl.record.sweep import finished_run, spec_digest
 from flodl.spec.codec import load_spec, sha256
 from flodl.spec.job import JobSpec
@@ -65,6 +65,9 @@ class Arms:
             if error is not None:
                 raise error
             return
+        if not self.arms:
+            raise ConfigError([Problem(key="-m", constraint="no arms: what is swept over holds no value",
+                                       remedy="look at its range(...), glob(...) or list")])  # fmt: skip
         failed = [arm for arm in self.arms if arm.error is not None and not isinstance(arm.error, Skipped)]
         bug = next((arm.error for arm in failed if not isinstance(arm.error, FlodlError)), None)
         if bug is not None:

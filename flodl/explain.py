@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from flodl.errors import ConfigError, FlodlError, NotReady, Problem
+from flodl.record.text import no_write
 from flodl.slips import slip
 from flodl.spec.keys import is_component_key, job_keys
 from flodl.spec.suggest import nearest
+from flodl.tasks.which import OUTPUTS
 
 __all__ = ["explain"]
 
@@ -42,8 +45,10 @@ def explain(error: Exception, groups: list[str], arguments: Sequence[str] = ()) 
     if isinstance(error, ValueError) and _NO_CHOICE in str(error):
         return ConfigError(_choiceless(groups, arguments))
     if isinstance(error, OSError) and error.strerror and not isinstance(error, BrokenPipeError):  # that is a reader's
-        where = f"{error.filename}: " if error.filename else ""
-        return NotReady(f"{where}{error.strerror}; a run needs a folder to write in: hydra.run.dir=... names another")
+        named = [
+            text.partition("=")[2] for text in arguments if text.startswith(("hydra.run.dir=", "hydra.sweep.dir="))
+        ]
+        return NotReady(no_write(error, Path(named[-1] if named else OUTPUTS)))
     return None
 
 

@@ -16,7 +16,7 @@ from flodl.errors import Interrupted, NotReady, RunLost
 from flodl.probe.watching import GpuWatch
 from flodl.record.folder import RunFolder
 from flodl.record.result import Run
-from flodl.record.text import clean
+from flodl.record.text import clean, no_write
 from flodl.record.versions import Versions, versions
 from flodl.report.rig import hosts_of
 from flodl.report.terminal import Terminal
@@ -107,7 +107,7 @@ class Story:
         if not isinstance(error, OSError) or not error.strerror:
             return error
         kind = NotReady if self._first_step_at is None else RunLost
-        return kind(f"{error.filename or self.folder.path}: {error.strerror}")
+        return kind(no_write(error, self.folder.path))
 
     def told(self) -> Run:
         """What the result says beside the coordinator's totals."""

@@ -38,7 +38,7 @@ from flodl.probe.watching import GpuWatch
 from flodl.record.folder import RunFolder
 from flodl.record.keeper import Keeper, Owner
 from flodl.record.result import Result, failed_result, result
-from flodl.record.text import clean, typed
+from flodl.record.text import clean, short_path, typed
 from flodl.report.rig import rig_line
 from flodl.report.summary import print_summary
 from flodl.report.terminal import PlainTerminal, Terminal, terminal, terminal_console
@@ -69,13 +69,16 @@ def run(
     try:
         folder.write_spec(canonical_json(job), sha256(job))
         train = _train_here if job.debug.inprocess else _train
+        # Where a detached run's output goes its log is written too: what both would say is said once.
+        watched = Console(quiet=True) if job.launch.detach else console
         with closing(folder):
-            end = train(job, story, tuple(listeners), console)
+            end = train(job, story, tuple(listeners), watched)
         _conclude(folder, result(end, story.told()), console)
     except (Exception, KeyboardInterrupt) as error:
         told = story.failure(error)
         with suppress(OSError):  # a full disk refuses this too
             folder.write_result(failed_result(told, story.told()))
+        _say_where(folder, console)
         if told is error:
             raise
         raise told from error
@@ -94,8 +97,11 @@ def _train(job: JobSpec, story: Story, listeners: tuple[drive.Listener, ...], co
             console.print(clean(line), markup=False, highlight=False, soft_wrap=True)
 
     origin = origin_of(job, say)
+    hosts = ", ".join(host.host for host in job.cluster.workers)
+    story.folder.log.append(f"hosts are prepared, met and looked at: {clean(hosts)}")
     with the_fleet(transport_of(job)) as fleet:
-        mustered = muster(job, fleet, say)
+        with story.folder.status.refreshed():
+            mustered = muster(job, fleet, say)
         job = resolved(job.replace(elche=job.elche.resolved(mustered.mode)), mustered.places)
         story.meet(job, mustered.places)
         return _train_on(_Scene(job, mustered, fleet, origin), story, listeners, console)
@@ -154,11 +160,15 @@ def _train_on(scene: _Scene, story: Story, listeners: tuple[drive.Listener, ...]
     with closing(world), closing(keeper), closing(GpuWatch.begin(fleet, mustered.gpus)) as gpus:
         story.watch(gpus)
         endpoints, threads = told(controller, world.endpoints), mustered.threads
-        pass_gate(job, fleet, mustered, endpoints)
+        rig = rig_line(job, places, threads)
+        folder.log.append(f"{rig}: every way that the run needs is tried")
+        with folder.status.refreshed():
+            pass_gate(job, fleet, mustered, endpoints)
         hosts = launches(job, places, run_id=folder.run_id, keys=keys, endpoints=endpoints, threads=threads)
         with SignalWatch(world), terminal(coordinator.view, console, len(places)) as shown:
             story.shown = shown
-            shown.say(rig_line(job, places, threads))
+            folder.log.append("the hosts are ready: ranks are started")
+            shown.say(rig)
             _begin(job, world, origin)
             world.launch(hosts, controller.join)
             heard = (folder.observe, keeper.observe, story.observe, shown.observe, story.mourn, *listeners)
@@ -221,6 +231,15 @@ def _counted(job: JobSpec) -> dict[str, int]:
 def _conclude(folder: RunFolder, found: Result, console: Console) -> None:
     folder.write_result(found)
     print_summary(found, console)
+    _say_where(folder, console)
     if found.exit_code == Interrupted.RESUMABLE:
         command = f"python -m flodl task=resume {typed('run', str(folder.path))}"
         console.print(command, markup=False, highlight=False, soft_wrap=True)
+
+
+def _say_where(folder: RunFolder, console: Console) -> None:
+    """Where the run lies, whatever became of it, and its weights where it has saved any."""
+    places = {"run folder": folder.path, "weights": folder.weights_path}
+    for name, path in places.items():
+        if path.exists():
+            console.print(f"{name}: {short_path(path)}", markup=False, highlight=False, soft_wrap=True)

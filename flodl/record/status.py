@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -60,6 +62,24 @@ class StatusFile:
         """The first word of a run: its controller lives, and has nothing to tell yet."""
         self.write(None, state="starting")
         self._due = self._clock()
+
+    @contextmanager
+    def refreshed(self) -> Generator[None]:
+        """Keep the file fresh where the controller waits for others and calls nothing often: while hosts are met."""
+        is_over = threading.Event()
+
+        def work() -> None:
+            while not is_over.wait(max(0.0, self._due - self._clock())):
+                with suppress(OSError):  # a full disk is told by whoever writes next
+                    self.write(None, state="starting")
+
+        thread = threading.Thread(target=work, daemon=True, name="status")
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
 
     def write(self, view: object, *, state: str = "running") -> None:
         """Rewrite the file, due or not. view: a plain struct or dataclass."""

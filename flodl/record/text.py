@@ -3,11 +3,12 @@ And the other way: a key and its value as they are typed."""
 
 from __future__ import annotations
 
+import errno
 import re
 import shlex
 from pathlib import Path
 
-__all__ = ["clean", "is_serious", "plain_name", "short_path", "typed"]
+__all__ = ["clean", "is_serious", "no_write", "plain_name", "short_path", "typed"]
 
 _PLAIN = re.compile(r"[\w./:+%@-]+", re.ASCII)
 
@@ -38,6 +39,16 @@ def clean(line: str | bytes) -> str:
 def is_serious(line: str) -> bool:
     """Whether a rank's line is worth a place on the controller's terminal: a warning or worse."""
     return _SERIOUS.search(line) is not None
+
+
+def no_write(error: OSError, folder: Path) -> str:
+    """Why a run cannot write, and what to do. folder: where it was to, for an error that does not say of what it is."""
+    place = Path(error.filename) if isinstance(error.filename, str) and error.filename else folder
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        remedy = "make room there, or name a folder on another disk: hydra.run.dir=..."
+    else:
+        remedy = "a run needs a folder to write in: hydra.run.dir=... names another"
+    return f"{short_path(place)}: {error.strerror or error}; {remedy}"
 
 
 def plain_name(label: str) -> str:

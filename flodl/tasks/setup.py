@@ -22,6 +22,7 @@ from flodl.tasks.which import shown
 __all__ = ["Environment", "environment_of", "perform", "plan"]
 
 LOOK_SECONDS = 60.0
+NOTHING = "every host names its interpreter (python:) already: nothing to make\n"
 INDEX = "https://download.pytorch.org/whl/"
 
 
@@ -44,7 +45,7 @@ def perform(order: Order) -> None:
     hosts = _without_python(order)
     wanted = _wanted(hosts)
     if not wanted:
-        sys.stdout.write("every host names its interpreter (python:) already: nothing to make\n")
+        sys.stdout.write(NOTHING)
         return
     with tempfile.TemporaryDirectory(prefix="flodl-wheel-") as place:
         wheel = own_wheel(Path(place))
@@ -67,6 +68,8 @@ def perform(order: Order) -> None:
 def plan(order: Order) -> None:
     """launch.dry_run: hosts are asked for their cards, and nothing is made."""
     hosts = _without_python(order)
+    if not hosts:
+        sys.stdout.write(NOTHING)
     for label, environment in _wanted(hosts).items():
         pip = f"{environment.python} -m pip install"
         lines = (environment.why, f"python3 -m venv {environment.folder}",

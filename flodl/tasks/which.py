@@ -9,7 +9,7 @@ from flodl.record.folder import RunFolder, newest_run
 from flodl.record.text import short_path as shown
 from flodl.record.text import typed
 
-__all__ = ["run_folder", "shown", "typed"]
+__all__ = ["OUTPUTS", "run_folder", "shown", "typed"]
 
 OUTPUTS = "outputs"
 

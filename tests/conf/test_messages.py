@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from flodl.__main__ import main
 from flodl.errors import ConfigError
+from flodl.explain import explain
 
 Flodl = Callable[..., str]
 
@@ -196,3 +198,19 @@ def test_a_working_folder_that_is_gone_is_no_bug(flodl: Flodl, tmp_path: Path, m
     said = flodl("launch.dry_run=true", code=3)
     assert "No such file or directory" in said
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("swept", ["trainer.seed=range(3,3)", "cluster=glob(nobody*)"])
+def test_a_sweep_over_nothing_is_refused(flodl: Flodl, swept: str) -> None:
+    assert "no arms" in flodl("-m", swept, "launch.dry_run=true")
+
+
+def test_a_full_disk_is_told_with_the_folder_and_the_way_out() -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    said = str(explain(full, [], ["hydra.run.dir=/mnt/full"]))
+    assert said == (
+        "/mnt/full: No space left on device; make room there, or name a folder on another disk: hydra.run.dir=..."
+    )
+    assert str(explain(full, [])).startswith("outputs: No space left")
+    full.filename = str(Path.cwd() / "outputs" / "today")
+    assert str(explain(full, [])).startswith("outputs/today: No space left")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flodl.decide.membership import Membership
+from flodl.spec.job import MembershipConfig
 
 
 def four() -> Membership:
@@ -41,6 +42,13 @@ def test_the_first_cause_is_the_one_that_is_named() -> None:
     ranks.die(0, "connection lost")
     assert ranks.first_cause == "out of memory"
     assert ranks.dead == (0, 3)
+
+
+def test_what_nobody_has_set_is_blamed_for_nothing() -> None:
+    ranks = four()
+    for rank in range(4):
+        ranks.die(rank, "killed")
+        assert "max_failure" not in ranks.is_spent(MembershipConfig().max_failure)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import msgspec
@@ -33,6 +34,22 @@ def test_it_says_whose_it_is_and_how_the_run_ended(runs: Path) -> None:
     assert (found["schema"], found["run_id"], found["pid"], found["state"]) == (1, "r", os.getpid(), "done")
     assert found["view"]["epoch"] == 3
     assert found["updated"].endswith("Z")
+
+
+def test_while_hosts_are_met_it_keeps_itself_fresh(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flodl.record.status.INTERVAL_SECONDS", 0.05)
+    status = StatusFile(runs / "status", "r")
+    status.begin()
+    first = read_status(runs / "status").updated
+    with status.refreshed():
+        end = time.monotonic() + 10
+        while read_status(runs / "status").updated <= first:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+    last = (runs / "status").read_bytes()
+    time.sleep(0.2)
+    assert (runs / "status").read_bytes() == last, "afterwards it is the run's own again"
+    assert read_status(runs / "status").state == "starting"
 
 
 def test_keeping_it_asks_for_the_view_only_when_it_is_due(runs: Path) -> None:

@@ -109,6 +109,7 @@ def test_an_environment_is_made_once_and_its_interpreter_written(rig: Path, flod
     assert told.startswith(f"{here}/envs/sm120/lib/")
     assert told.endswith(" True\n")
     assert "nothing to make" in flodl("task=setup", "cluster=rig").out
+    assert "nothing to make" in flodl("task=setup", "cluster=rig", "launch.dry_run=true").out
 
     rig.write_text(before)
     seen = {path: path.lstat().st_mtime_ns for path in (here / "envs").rglob("*") if "__pycache__" not in str(path)}
