@@ -5,6 +5,7 @@ With `controller.join.min_ranks` a run may begin without hosts that are not read
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from flodl.decide.roster import Place, resolve_mode, roster
 from flodl.engine.fleet import OpenStreams
 from flodl.engine.launches import host_calls, is_loopback, threads_by_host
 from flodl.errors import ConfigError, HostUnready, NotReady, Problem
-from flodl.ports import Deploy, Fleet, HostCall, PushProgress
+from flodl.ports import Deploy, Fleet, Greeting, HostCall
 from flodl.probe.compare import nccl_agrees
 from flodl.probe.finding import Finding, errors_of, unready
 from flodl.probe.here import is_here
@@ -22,13 +23,12 @@ from flodl.probe.look import Looked, look, with_torch
 from flodl.probe.pairs import reachable
 from flodl.probe.report import Gpu, HostReport
 from flodl.report.probe import findings_text
+from flodl.report.pushes import PushTeller
 from flodl.spec.component import Component
 from flodl.spec.elche import Mode
 from flodl.spec.job import JobSpec
 
 __all__ = ["Mustered", "muster", "pass_gate", "transport_of"]
-
-PROGRESS_PERCENT = 10  # between two lines about a push
 
 Say = Callable[[str], None]
 
@@ -72,8 +72,7 @@ def muster(job: JobSpec, fleet: Fleet, say: Say) -> Mustered:
     here = frozenset(host.host for host in job.cluster.workers if is_here(host))
     _check_address(job, here)
     calls = host_calls(job, here)
-    _deploy(job, calls, say)
-    met = fleet.meet(calls)
+    met = _met(fleet, calls, _deploy(job, calls, say))
     looked = look(job, fleet, calls, met=met)
     if job.launch.probe:
         looked = with_torch(job, fleet, calls, looked)
@@ -132,23 +131,18 @@ def _mode(job: JobSpec, places: Sequence[Place], looked: Looked) -> Mode:
     return resolve_mode(places) if agrees else "cpu_cadence"
 
 
-def _deploy(job: JobSpec, calls: Sequence[HostCall], say: Say) -> None:
-    """Push code and data where the job wants that. Raises NotReady with the troubles of all hosts."""
+def _met(fleet: Fleet, calls: Sequence[HostCall], troubles: Sequence[HostUnready]) -> dict[str, Greeting | HostUnready]:
+    """Hosts that could not be pushed to are not ready, as others are that cannot be met: nobody asks them again."""
+    found: dict[str, Greeting | HostUnready] = {trouble.host: trouble for trouble in troubles}
+    return {**found, **fleet.meet([call for call in calls if call.label not in found])}
+
+
+def _deploy(job: JobSpec, calls: Sequence[HostCall], say: Say) -> tuple[HostUnready, ...]:
+    """Push code and data where the job wants that; the troubles of all hosts."""
     if job.cluster.deploy.code == job.cluster.deploy.data == "none":
-        return
+        return ()
     deploy: Deploy = _named(job, "deploy")
-    shown: dict[tuple[str, str], int] = {}
-
-    def tell(progress: PushProgress) -> None:
-        step = progress.percent // PROGRESS_PERCENT
-        if shown.setdefault((progress.host, progress.what), 0) < step:
-            shown[progress.host, progress.what] = step
-            sent = f"{progress.sent_bytes / 1e6:,.1f} MB, {progress.percent}%"
-            say(f"{progress.host}: {progress.what}: {sent} at {progress.rate}, {progress.left_seconds} s left")
-
-    troubles = deploy(job.cluster, calls, Path.cwd(), tell)
-    if troubles:
-        raise NotReady(_table([unready(trouble) for trouble in troubles]))
+    return deploy(job.cluster, calls, Path.cwd(), PushTeller(say, is_live=sys.stdout.isatty()).tell)
 
 
 def _named(job: JobSpec, key: str) -> Any:

@@ -20,6 +20,7 @@ from flodl.spec.job import JobSpec
 __all__ = ["chosen_gpus", "judge"]
 
 CLOCK_SECONDS = 1.0
+FULL_DISK_BYTES = 1 << 20
 LITTLE_DISK_BYTES = 512 << 20
 LITTLE_MEMORY_BYTES = 1 << 30
 FEW_INODES = 1000
@@ -37,6 +38,7 @@ class _Case:
         self.flodl = flodl  # the controller's version
         workers = job.cluster.workers  # two hosts may be this machine under two names
         self.is_alone = len(workers) == 1 or all(is_here(host) for host in workers)
+        self.is_pushed_to = "rsync" in (job.cluster.deploy.code, job.cluster.deploy.data) and not is_here(self.host)
         self.wants_nccl = job.elche.mode.startswith("nccl")
         self.preload = {**job.cluster.env, **self.host.env}.get("LD_PRELOAD", "")
 
@@ -214,6 +216,10 @@ def _modules(case: _Case) -> Iterator[Finding]:
 
 def _disk(case: _Case) -> Iterator[Finding]:
     report = case.report
+    if case.is_pushed_to and (report.disk_free_bytes < FULL_DISK_BYTES or report.disk_free_inodes == 0):
+        yield case.error(".path", f"the disk at {report.path} is full, and deploy pushes to it",
+                         "make room there, or name a folder on another disk")  # fmt: skip
+        return
     if report.disk_free_bytes < LITTLE_DISK_BYTES:
         free = f"{report.disk_free_bytes / (1 << 20):,.0f} MiB"
         yield case.warning("disk", f"{free} are free at {report.path}", "make room there")

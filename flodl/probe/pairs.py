@@ -20,6 +20,7 @@ from flodl.probe.finding import Finding
 from flodl.probe.here import is_here
 from flodl.probe.report import HostReport
 from flodl.probe.wire import DIAL_SECONDS, Dial, Dialled, Listen, Listening, Outcome, Target
+from flodl.record.text import clean
 from flodl.spec.cluster import HostSpec
 from flodl.spec.job import JobSpec
 
@@ -28,6 +29,7 @@ __all__ = ["PairFigures", "measured", "reachable"]
 ANSWER_SECONDS = 20.0
 SEND_SECONDS = 0.5  # each way
 PROGRAM = "flodl.probe.wire"
+AGENT_GONE = "the host's agent is gone"
 
 
 class PairFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +54,8 @@ def reachable(
             wire.order(_targets(name, wires, doors), 0.0)
         found = {name: wire.outcomes(DIAL_SECONDS + ANSWER_SECONDS) for name, wire in wires.items()}
         troubles = [_told(name, wire) for name, wire in wires.items() if wire.trouble]
+        lost = {name for name, wire in wires.items() if wire.trouble}  # why they are not reached is told
+        found = {name: [o for o in outcomes if o.name not in lost] for name, outcomes in found.items()}
     return (*troubles, *_door_findings(job, found), *_pair_findings(job, found, reports))
 
 
@@ -91,7 +95,7 @@ class _Wire:
         try:
             answer = msgspec.json.decode(line or "", type=Listening)
         except msgspec.MsgspecError:
-            answer = Listening(trouble=f"the program that tries its network gives no answer: {line!r}")
+            answer = Listening(trouble=_no_answer(line, self._errand))
         self.port, self.trouble = answer.port, answer.trouble
 
     def as_target(self) -> Target:
@@ -109,12 +113,23 @@ class _Wire:
         try:
             return msgspec.json.decode(line or "", type=Dialled).outcomes
         except msgspec.MsgspecError:
-            self.trouble = f"the program that tries its network gives no answer: {line!r:.200}"
+            self.trouble = _no_answer(line, self._errand)
             return ()
 
     def end(self) -> None:
         if self._errand is not None:
             self._errand.end()
+
+
+def _no_answer(line: str | None, errand: Errand) -> str:
+    if line is not None:
+        return f"the program that tries it answers {line!r:.200}"
+    code = errand.end()
+    if code is None:
+        return f"the program that tries it has not answered within {ANSWER_SECONDS:g} s"
+    said = "; ".join(clean(line) for line in errand.errors()[-3:])
+    what = AGENT_GONE if code < 0 else f"the program that tries it ended with {code}"
+    return f"{what}: {said}" if said else what
 
 
 @contextmanager
@@ -131,7 +146,7 @@ def _wires(fleet: Fleet, hosts: Sequence[HostSpec], reports: Mapping[str, HostRe
             try:
                 wires[host.host] = _Wire(host, address, fleet.run(host.host, PROGRAM, given))
             except HostUnready as error:
-                wires[host.host] = _Wire(host, address, None, error.message)
+                wires[host.host] = _Wire(host, address, None, f"{AGENT_GONE}: {error.message}")
         for wire in wires.values():
             wire.listen()
         yield wires
@@ -160,7 +175,11 @@ def _door(endpoint: str) -> Target:
 
 
 def _told(name: str, wire: _Wire) -> Finding:
-    return Finding(severity="error", host=name, key="network", message=f"its network cannot be tried: {wire.trouble}")
+    message = f"its network cannot be tried: {wire.trouble}"
+    remedy = "start again; task=probe tries it by itself"
+    if AGENT_GONE in wire.trouble:
+        remedy = "somebody or the kernel (no memory left? `dmesg` there) ended it, or the line was lost; start again"
+    return Finding(severity="error", host=name, key="network", message=message, remedy=remedy)
 
 
 def _door_findings(job: JobSpec, found: Mapping[str, Sequence[Outcome]]) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from flodl.ports import HostCall, PushProgress
 from flodl.spec.cluster import ClusterSpec
 from flodl_launch.execute import execute
 from flodl_launch.files import project_files
-from flodl_launch.rsync import Listener, send
+from flodl_launch.rsync import Listener, end_all, send
 
 __all__ = ["deploy"]
 
@@ -35,11 +35,14 @@ def deploy(
     data = _data_source(cluster)
     names = project_files(project) if cluster.deploy.code == "rsync" else None
     troubles: dict[str, HostUnready] = {}
+    stop = threading.Event()
     bound = threading.Semaphore(AT_ONCE)
 
     def work(call: HostCall) -> None:
         try:
             with bound:
+                if stop.is_set():
+                    return
                 if names is not None and not _is_same(call, project, call.path):
                     _push_code(call, project, names, on_progress)
                 if data is not None and not _is_same(call, data, _data_target(call)):
@@ -50,8 +53,13 @@ def deploy(
     threads = [threading.Thread(target=work, args=(call,), name="flodl-deploy", daemon=True) for call in calls]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        for thread in threads:
+            thread.join()
+    except BaseException:  # a signal to us ends the pushes too
+        stop.set()
+        end_all()
+        raise
     return tuple(troubles[call.label] for call in calls if call.label in troubles)
 
 
@@ -115,5 +123,8 @@ def _remote(call: HostCall, folder: str, argv: Sequence[str], given: bytes, line
     outside = msgspec.structs.replace(call, path=folder, spec=msgspec.structs.replace(call.spec, docker=None))
     code = execute(outside, argv, given=given, on_line=heard.append, timeout_seconds=REMOTE_SECONDS)
     if code:
-        raise HostUnready(call.label, "no_path", f"{folder or argv[-1]} cannot be written to (exit code {code})",
-                          "choose another path: for this host, or let its user write there", heard[-5:])  # fmt: skip
+        place = folder or argv[-1]
+        is_full = any("No space left" in line for line in heard)
+        remedy = f"make room at {place} on that host" if is_full else "let its user write there"
+        raise HostUnready(call.label, "no_path", f"{place} cannot be written to (exit code {code})",
+                          f"{remedy}, or choose another path: for this host", heard[-5:])  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
@@ -15,16 +16,28 @@ from flodl.errors import HostUnready
 from flodl.ports import HostCall, PushProgress
 from flodl_launch.gate import DroppedError, gate_of, persist
 from flodl_launch.openssh import ALIAS, client_config
+from flodl_launch.quiet import remote_shell
 from flodl_launch.route import route
 
-__all__ = ["send"]
+__all__ = ["end_all", "send"]
 
 PROGRESS = re.compile(rb"\s*([\d,.]+)\s+(\d+)%\s+(\S+)\s+(\d+):(\d\d):(\d\d)")
 DROPPED = re.compile(r"Connection (closed|reset) by|kex_exchange_identification")
 SSH_FAILED, NOT_FOUND = 255, 127
 KEPT_LINES = 5
+TRY = "push by hand, `rsync -av ./ {host}:{path}/`"
+REMEDIES = (  # the first sign that rsync's or ssh's last lines hold
+    ("No space left on device", "its disk is full: make room at {path} on that host, or choose another path:"),
+    ("Disk quota exceeded", "its user's quota is used up: make room at {path} on that host, or choose another path:"),
+    ("Read-only file system", "its disk takes no files: choose another path: for that host"),
+    ("Permission denied", "let its user write to all of {path}, or choose another path: for that host"),
+    ("is your shell clean", "nothing in ~/.bashrc and the like may write to a shell that is not interactive"),
+    ("Broken pipe", TRY + ": its line was lost, or rsync was ended there"),
+    ("connection unexpectedly closed", TRY + ": its line was lost, or rsync was ended there"),
+)
 ALL = 100
 
+_running: set[subprocess.Popen[bytes]] = set()
 Listener = Callable[[PushProgress], None]
 
 
@@ -43,7 +56,7 @@ def send(
             hops = route(call)
             config = Path(folder) / "ssh_config"
             config.write_text(client_config(hops))
-            words += ["-e", f"ssh -F '{config}'"]
+            words += ["-e", remote_shell(f"flodl-{secrets.token_hex(8)}", str(config))]
             place = f"{ALIAS}:{target}"
             gate = gate_of(hops[0].host, hops[0].port)
         words += ["--", f"{source}/", f"{place}/"]
@@ -51,6 +64,12 @@ def send(
             persist(gate, lambda: _run(call, what, words, given, on_progress))
         except DroppedError as error:
             raise HostUnready(call.label, "refused", str(error), "raise MaxStartups in its sshd_config") from None
+
+
+def end_all() -> None:
+    """End every push: what the hosts run for it ends with its line."""
+    for process in tuple(_running):
+        process.kill()
 
 
 def _run(call: HostCall, what: str, words: Sequence[str], given: bytes, on_progress: Listener) -> None:
@@ -65,15 +84,18 @@ def _run(call: HostCall, what: str, words: Sequence[str], given: bytes, on_progr
         except OSError as error:
             raise HostUnready(call.label, "ended", f"rsync does not start here: {error.strerror}",
                               "install rsync on this machine") from None  # fmt: skip
+        _running.add(process)
         with process:
             try:
                 _hear(call, what, process, on_progress)
                 code = process.wait()
             finally:
+                _running.discard(process)
                 process.kill()  # no news where it has ended
         errors.seek(0)
         if code:
-            raise _failed(call, what, code, errors.read().decode(errors="replace"))
+            target = words[-1].removeprefix(f"{ALIAS}:").rstrip("/")
+            raise _failed(call, what, target, code, errors.read().decode(errors="replace"))
 
 
 def _hear(call: HostCall, what: str, process: subprocess.Popen[bytes], on_progress: Listener) -> None:
@@ -95,12 +117,13 @@ def _hear(call: HostCall, what: str, process: subprocess.Popen[bytes], on_progre
         on_progress(msgspec.structs.replace(told, percent=ALL, left_seconds=0))
 
 
-def _failed(call: HostCall, what: str, code: int, errors: str) -> Exception:
+def _failed(call: HostCall, what: str, target: str, code: int, errors: str) -> Exception:
     lines = [line for line in errors.splitlines() if line.strip()][-KEPT_LINES:]
     if code == SSH_FAILED and DROPPED.search(errors):
         return DroppedError(lines[-1])
     if "rsync: command not found" in errors or "rsync: not found" in errors or code == NOT_FOUND:
         return HostUnready(call.label, "ended", f"{what} was not pushed: there is no rsync on that host",
                            "install rsync there", lines)  # fmt: skip
-    return HostUnready(call.label, "ended", f"{what} was not pushed: rsync ended with {code}",
-                       "see what it says", lines)  # fmt: skip
+    said = f"{what} was not pushed: rsync ended with {code}"
+    remedy = next((remedy for sign, remedy in REMEDIES if sign in errors), f"{TRY}: it says more")
+    return HostUnready(call.label, "ended", said, remedy.format(host=call.label, path=target), lines)

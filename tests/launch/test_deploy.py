@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from flodl_launch.deploy import deploy
 from flodl_launch.files import project_files
 from flodl_launch.openssh import client_config
 from flodl_launch.route import route
+from tests.engine.live import children, cmdline, wait_gone
 from tests.launch.sshd import USER, Sshd
 
 pytestmark = pytest.mark.skipif(shutil.which("rsync") is None, reason="no rsync")
@@ -149,6 +153,45 @@ def test_troubles_of_all_hosts_are_told_together(sshd: Sshd, project: Path, tmp_
     troubles = deploy(cluster, calls, project, lambda _: None)
     assert [(trouble.host, trouble.kind) for trouble in troubles] == [("b", "host_key_unknown"), ("c", "refused")]
     assert (tmp_path / "a" / "kept.py").exists()
+
+
+def test_what_a_login_shell_writes_does_not_reach_rsync(sshd: Sshd, project: Path, tmp_path: Path) -> None:
+    """More of it than a pipe holds, and none of it ends with a line break."""
+    sshd.before_commands("seq 30000; printf 'Welcome'; echo oops >&2")
+    push([sshd.call(path=str(tmp_path / "t"))], project)
+    assert (tmp_path / "t" / "kept.py").read_text() == "kept.py"
+
+
+def test_a_host_whose_disk_is_full_says_where_to_make_room(sshd: Sshd, project: Path, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(small)], check=True, timeout=10)
+    try:
+        (project / "kept.py").write_bytes(os.urandom(200_000))
+        with pytest.raises(HostUnready, match="code was not pushed: rsync ended with") as caught:
+            push([sshd.call(path=str(small))], project)
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True, timeout=10)
+    assert f"its disk is full: make room at {small} on that host" in caught.value.remedy
+
+
+def test_an_interrupted_push_leaves_no_program_here_or_there(sshd: Sshd, project: Path, tmp_path: Path) -> None:
+    sshd.before_commands("sleep 1")
+    call = sshd.call(path=str(tmp_path / "t"))
+    cluster = ClusterSpec(workers=(call.spec,), deploy=DeploySpec(code="rsync"))
+    programs: list[int] = []
+
+    def interrupt() -> None:
+        while len(programs) < 3:  # rsync, what drops the noise, ssh
+            time.sleep(0.02)
+            programs[:] = [pid for pid in children(os.getpid()) if b"rsync\0--server" in cmdline(pid)]
+            programs.extend(pid for pid in children(os.getpid()) if cmdline(pid).startswith(b"rsync\0"))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        deploy(cluster, [call], project, lambda _: None)
+    wait_gone(programs, 5.0)
 
 
 def test_a_host_without_rsync_is_told_so(sshd: Sshd, project: Path, tmp_path: Path) -> None:

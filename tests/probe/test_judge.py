@@ -139,6 +139,17 @@ def test_a_warning_forbids_nothing(worker: dict[str, Any], report: dict[str, Any
     assert words in found.message
 
 
+def test_a_full_disk_is_an_error_where_files_are_pushed_to_it() -> None:
+    worker = {"host": "elsewhere", "path": "/srv/project"}
+    full = {"elsewhere": healthy("elsewhere", disk_free_bytes=0)}
+    [found] = judge(job_of(worker, deploy={"code": "rsync"}), full, "1.0")
+    assert (found.severity, found.key) == ("error", "cluster.workers[0].path")
+    assert "the disk at /srv/project is full" in found.message
+    assert "make room there" in found.remedy
+    [found] = judge(job_of(worker), full, "1.0")
+    assert found.severity == "warning"
+
+
 def test_what_is_within_the_error_of_measuring_is_no_difference_of_clocks() -> None:
     assert of_one(clock_offset_seconds=4.0, clock_error_seconds=3.5) == ()
 

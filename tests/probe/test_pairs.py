@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import threading
 from collections.abc import Mapping
 
 import pytest
+from msgspec.json import encode
 from msgspec.structs import replace
 
 from flodl.engine.fleet import AgentFleet
 from flodl.ports import HostCall
-from flodl.probe.pairs import _pair_findings, _rounds, measured, reachable
+from flodl.probe.pairs import PROGRAM, _no_answer, _pair_findings, _rounds, measured, reachable
 from flodl.probe.report import HostReport, Interface
 from flodl.probe.wire import Listen, Outcome, Target, dial, listener
 from flodl.spec.job import JobSpec
+from tests.engine.live import children
 from tests.probe.jobs import healthy, job_of
 
 TOKEN = "0" * 32
@@ -46,6 +50,27 @@ def test_where_all_is_reachable_nothing_is_found(
     fleet: AgentFleet, job: JobSpec, reports: dict[str, HostReport], door: Mapping[str, str]
 ) -> None:
     assert reachable(job, fleet, reports, [door["open"]]) == ()
+
+
+def test_an_agent_that_was_killed_is_told_as_gone_and_not_as_a_firewall() -> None:
+    mine = job_of(*({"host": host, "nccl_socket_ifname": "lo"} for host in ("localhost", "one", "two")))
+    fleet = AgentFleet()
+    try:
+        others = set(children(os.getpid()))
+        fleet.meet([HostCall(spec=mine.cluster.workers[1], here=True, preload=())])
+        agent = min(set(children(os.getpid())) - others)
+        fleet.meet([HostCall(spec=host, here=True, preload=()) for host in mine.cluster.workers])
+        errand = fleet.run("one", PROGRAM, encode(Listen(address="127.0.0.1", token=TOKEN)).decode())
+        assert errand.line(20)
+        os.kill(agent, signal.SIGKILL)
+        assert errand.line(20) is None
+        assert "the host's agent is gone: its agent was ended by SIGKILL" in _no_answer(None, errand)
+        found = reachable(mine, fleet, {h.host: healthy(h.host, interfaces=(LO,)) for h in mine.cluster.workers}, [])
+    finally:
+        fleet.close(0.0)
+    assert [(f.host, f.key) for f in found] == [("one", "network")]
+    assert "the host's agent is gone: its agent was ended by SIGKILL" in found[0].message
+    assert "dmesg" in found[0].remedy
 
 
 def test_a_closed_port_of_the_controller_is_told_for_each_host(
