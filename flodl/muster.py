@@ -72,7 +72,10 @@ def muster(job: JobSpec, fleet: Fleet, say: Say) -> Mustered:
     here = frozenset(host.host for host in job.cluster.workers if is_here(host))
     _check_address(job, here)
     calls = host_calls(job, here)
-    met = _met(fleet, calls, _deploy(job, calls, say))
+    troubles = _deploy(job, calls, say)
+    if job.cluster.deploy.code != "none" or job.cluster.deploy.data != "none":
+        say("pushes are over: the hosts are met and looked at")
+    met = _met(fleet, calls, troubles)
     looked = look(job, fleet, calls, met=met)
     if job.launch.probe:
         looked = with_torch(job, fleet, calls, looked)

@@ -214,3 +214,13 @@ def test_a_full_disk_is_told_with_the_folder_and_the_way_out() -> None:
     assert str(explain(full, [])).startswith("outputs: No space left")
     full.filename = str(Path.cwd() / "outputs" / "today")
     assert str(explain(full, [])).startswith("outputs/today: No space left")
+
+
+def test_a_run_that_could_not_begin_says_where_it_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FLODL_CLUSTER", raising=False)
+    assert main(["cluster.workers.0.local_devices=[63]", "hydra.run.dir=a/run"]) == 3
+    assert capsys.readouterr().out.splitlines()[-1] == "run folder: a/run"
+    assert (tmp_path / "a" / "run" / "result.json").exists()

@@ -81,16 +81,20 @@ def test_it_goes_on_alone_is_watched_and_stopped(ended: Path) -> None:
     assert "2 ranks on" in said, "what the terminal would have shown"
     assert "interrupted" in said
     assert "run folder: run\nweights: run/checkpoints/weights.safetensors\n" in said
+    assert "hosts are prepared, met and looked at: localhost" in said
+    assert "every way that the run needs is tried" in said
     told = [re.sub(r"^[0-9T:.Z-]+ ", "", line) for line in said.splitlines()]
     assert len([line for line in told if line.startswith("epoch 0")]) == 1, "each thing once"
     assert len(told) == len(set(told)), "each line once"
 
 
 def test_it_runs_to_its_end(ended: Path) -> None:
-    done = flodl(ended, *LONG[:2], "trainer.num_epochs=1", "hydra.run.dir=run", "launch.detach=true")
+    job = (*LONG[:2], "trainer.num_epochs=1", "cluster.deploy.code=rsync", "hydra.run.dir=run", "launch.detach=true")
+    done = flodl(ended, *job)
     assert done.returncode == 0, done.stderr
     pid = pid_of(ended)
     wait_gone([pid], 90.0)
+    assert (ended / "run" / "controller.log").read_text().count("pushes are over: the hosts are met and looked at") == 1
     assert json.loads((ended / "run" / "result.json").read_text())["status"] == "done"
     shown = flodl(ended, "task=status", "run=run", "json=true")
     assert json.loads(shown.stdout)["kind"] == "finished"
