@@ -36,6 +36,7 @@ def test_a_first_signal_ends_the_run_at_the_next_round_with_the_weights(tmp_path
         assert number.name in run.result["reason"]
         assert run.result["rounds"] > 0
         assert "checkpoints/weights.safetensors" in run.result["checkpoints"]
+        assert "run folder: run\nweights: run/checkpoints/weights.safetensors\n" in run.output
 
 
 def test_a_second_signal_ends_everything_now(tmp_path: Path) -> None:
