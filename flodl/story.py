@@ -80,6 +80,13 @@ class Story:
             if self.shown is not None:
                 self.shown.foreign(prefix, clean(text))
 
+    def count_strangers(self, number: int) -> None:
+        """So many connections to the run's ports were nobody's of the run: told once, when it is over."""
+        if number > 0 and self.shown is not None:
+            told = f"warning: {number} connections to the controller's ports came from nobody of this run: refused"
+            self.folder.log.append(told)
+            self.shown.say(told)
+
     def observe(self, event: Event, commands: Sequence[Command]) -> None:
         """A listener: the ranks' versions, the moment of the first window, what GPUs did in an epoch."""
         if isinstance(event, RankReady):

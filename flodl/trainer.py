@@ -170,12 +170,14 @@ def _train_on(scene: _Scene, story: Story, listeners: tuple[drive.Listener, ...]
             folder.log.append("the hosts are ready: ranks are started")
             shown.say(rig)
             _begin(job, world, origin)
+            tried = world.server.strangers()  # the gate's own connects
             world.launch(hosts, controller.join)
             heard = (folder.observe, keeper.observe, story.observe, shown.observe, story.mourn, *listeners)
             try:
                 end = drive.run(coordinator, world, heard, tick=_tick(story, shown, coordinator))
             finally:
                 story.pass_on()
+                story.count_strangers(world.server.strangers() - tried)
     folder.status.write(coordinator.view(), state=end.status)
     return end
 

@@ -29,6 +29,7 @@ from flodl.engine.port_holder import holder_of
 from flodl.engine.protocol import Ask, Beat, Down, Evicted, Hello, Pulse, RankCommand, RankEvent, Welcome
 from flodl.engine.receiving import Receiving, UploadSink
 from flodl.engine.serving import ReadPart, Serving
+from flodl.engine.strangers import Strangers
 from flodl.engine.wire import Frames, SharedSocket
 from flodl.errors import ConfigError, NotReady, Problem
 
@@ -84,6 +85,7 @@ class LinkServer:
         self._evicted: set[int] = set()
         self._beat_seconds = listen.limits.heartbeat
         self._dropped = 0
+        self._strangers = Strangers()
         self._receiving = Receiving(listen.run_id, open_upload)
         self._serving = Serving(listen.run_id, read)
         self._wires: list[SharedSocket] = []
@@ -139,10 +141,9 @@ class LinkServer:
         """Malformed frames from holders of a key."""
         return self._dropped + self._receiving.dropped
 
-    @property
     def strangers(self) -> int:
-        """Handshakes with a key that is not of this run."""
-        return self._gate.denied
+        """Connections whose handshake came to nothing: another program, no key, a key of another run. One caller."""
+        return self._strangers.count()
 
     def close(self) -> None:
         """Close sockets and threads. Idempotent."""
@@ -158,6 +159,7 @@ class LinkServer:
     def _listen(self, numeric: str, port: int, pair: KeyPair) -> None:
         control = _router(self._context, pair, protocol.CONTROL_LIMIT_BYTES)
         bulk = _router(self._context, pair, protocol.BULK_LIMIT_BYTES)
+        self._strangers.watch((control, bulk))
         first = _bind(control, numeric, port)
         second = _bind(bulk, numeric, port + 1 if port else 0)
         self.endpoints = Endpoints(first, second)
@@ -263,19 +265,16 @@ class LinkServer:
 
 
 class _Gate(ThreadAuthenticator):
-    """Lets in the run's own keys and names their rank; counts the others."""
+    """Lets in the run's own keys and names their rank."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: RunKeys) -> None:
         super().__init__(context)
-        self.denied = 0
         self._ranks = keys.ranks_by_public_key()
         self.configure_curve_callback(ZAP_DOMAIN, self)
 
     def callback(self, domain: str, key: bytes) -> bool:
         """True for a key of this run; key: Z85."""
-        known = domain == ZAP_DOMAIN and key.decode("ascii") in self._ranks
-        self.denied += not known
-        return known
+        return domain == ZAP_DOMAIN and key.decode("ascii") in self._ranks
 
     def curve_user_id(self, client_public_key: bytes) -> str:
         """The rank's number; client_public_key: 32 bytes."""

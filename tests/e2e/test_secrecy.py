@@ -70,7 +70,7 @@ def test_only_the_keys_of_this_run_open_the_door() -> None:
         link = RankLink.dial(mine)
         assert link.flush(5.0)
         link.close()
-        assert run.world.server.strangers >= 2
+        assert run.world.server.strangers() >= 2
 
 
 def test_strangers_cost_a_run_nothing() -> None:

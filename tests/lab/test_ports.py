@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import socket
 import time
 from pathlib import Path
@@ -126,5 +128,8 @@ def test_strangers_at_the_ports_change_neither_the_run_nor_its_pace(lab: Lab, de
         assert crowded > 0.95 * alone
         assert resident_bytes(run.process.pid) - memory < 64 << 20
         assert run.process.poll() is None
+        run.signal(signal.SIGINT)
+        assert run.end(60.0) == 75
+        assert len(re.findall(r"warning: \d{3,} connections to the controller's ports", run.output)) == 1
         _, entries = read_journal(desk / "run" / "journal.jsonl")
         assert sorted(event.rank for event, _ in entries if isinstance(event, RankReady)) == [0, 1, 2, 3, 4, 5]
