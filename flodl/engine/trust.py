@@ -129,7 +129,9 @@ def checked(components: Mapping[str, Component], trust: Trust) -> dict[str, dict
 def _resolved(reference: Reference, trust: Trust) -> object:
     """The object that a target names. Raises _RefusedError and _AbsentError."""
     path = reference.path
-    root = path.partition(".")[0]
+    root, dot, _ = path.partition(".")
+    if not dot:  # no host has what no path names
+        raise _RefusedError("is no import path, such as package.module.name")
     if trust.host and root not in sys.modules and importlib.util.find_spec(root) is None:
         place = f"it is not in {trust.project}, nor installed there"
         raise _AbsentError(f"the module {root} is missing on {trust.host}: {place}")

@@ -29,8 +29,8 @@ def named_modules(job: JobSpec, folder: Path) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for key, component in parts.items():
         for reference in references(component, key):
-            root = reference.path.partition(".")[0]
-            if not reference.is_target or root in _OTHERS:
+            root, dot, _ = reference.path.partition(".")
+            if not (reference.is_target and dot) or root in _OTHERS:  # without a dot it is a slip, told as one
                 continue
             found[root if is_under(reference.path, allowed) else _module(reference.path, folder)] = None
     return tuple(found)
