@@ -25,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from flodl.app import run  # late: `python -m flodl.engine.agent` and `import flodl` need no Hydra
 
             run(sys.argv[1:] if arguments is None else arguments)
+            sys.stdout.flush()  # here a reader that has gone is no error; at the interpreter's end it would be one
     except FlodlError as error:
         if os.environ.get("HYDRA_FULL_ERROR") == "1":
             traceback.print_exc()

@@ -62,6 +62,8 @@ class Writers:
             stdout=subprocess.PIPE,
             stderr=self._said,
             text=True,
+            encoding="utf-8",
+            env=os.environ | {"PYTHONUTF8": "1"},  # whatever this machine's locale: the folder's name is no ASCII
             bufsize=1,
         )
 
