@@ -22,7 +22,7 @@ train: $(VENV)/.installed ## install, then train the main job on bundled real da
 # Both parts run, whatever the first one found. Real processes on a shared machine may miss a time limit: such a test
 # gets a second try, which is told at the end.
 test: $(VENV)/.installed-test ## install, then run every test ring that this machine can run
-	@$(BIN)/python -m pytest -m "ring0 or ring1 or ring2 or ring3" -n auto; quick=$$?; \
+	@$(BIN)/python -m pytest -m "ring0 or ring1 or ring2 or ring3" -n auto --reruns 1 -rR; quick=$$?; \
 	$(BIN)/python -m pytest -m "ring4 or ring5" --durations=10 --reruns 1 -rR && exit $$quick
 
 rings: $(VENV)/.installed-test ## the quick rings 0 to 3 only
