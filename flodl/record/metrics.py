@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -20,6 +21,8 @@ from flodl.record.files import LineFile, whole_lines
 from flodl.record.gpu_use import GpuLine, GpuUse
 
 __all__ = ["LateEval", "MetricsFile", "read_gpus", "read_intervals", "read_metrics"]
+
+_Line = TypeVar("_Line", IntervalMetrics, GpuLine)
 
 
 class LateEval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -107,23 +110,21 @@ def read_metrics(path: Path) -> list[EpochMetrics]:
 
 def read_intervals(path: Path) -> list[IntervalMetrics]:
     """The parts of epochs that a metrics file tells of (trainer.reports_per_epoch), in order."""
-    found: list[IntervalMetrics] = []
-    for number, line in enumerate(whole_lines(path), start=1):
-        try:
-            if "interval" in msgspec.json.decode(line, type=dict[str, object]):
-                found.append(msgspec.json.decode(line, type=IntervalMetrics))
-        except msgspec.MsgspecError as error:
-            raise FlodlError(f"{path}:{number}: {error}") from error
-    return found
+    return _tagged(path, "interval", IntervalMetrics)
 
 
 def read_gpus(path: Path) -> list[GpuLine]:
     """What a metrics file tells of GPUs, in order."""
-    found: list[GpuLine] = []
+    return _tagged(path, "gpus", GpuLine)
+
+
+def _tagged(path: Path, field: str, kind: type[_Line]) -> list[_Line]:
+    """The lines that hold `field`, in order."""
+    found: list[_Line] = []
     for number, line in enumerate(whole_lines(path), start=1):
         try:
-            if "gpus" in msgspec.json.decode(line, type=dict[str, object]):
-                found.append(msgspec.json.decode(line, type=GpuLine))
+            if field in msgspec.json.decode(line, type=dict[str, object]):
+                found.append(msgspec.json.decode(line, type=kind))
         except msgspec.MsgspecError as error:
             raise FlodlError(f"{path}:{number}: {error}") from error
     return found
