@@ -173,10 +173,7 @@ def test_killed_at_any_system_call_a_whole_bundle_is_there_and_the_next_save_swe
         folder = runs / str(number)
         shutil.copytree(before, folder)
         end = writers.save(round_, folder, "-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={n}")
-        if end.code == 0:  # this time the interpreter made one such call less (its allocator and caches do)
-            ends["missed"] += 1
-        else:
-            assert end.code == -9, f"{call} {n}"
+        assert end.code == -9, f"{call} {n}"
         found = newest(folder)
         assert found in (whole(2), whole(round_, " again")), f"{call} {n}"
         ends["new" if found == whole(round_, " again") else "old"] += 1
@@ -184,7 +181,6 @@ def test_killed_at_any_system_call_a_whole_bundle_is_there_and_the_next_save_swe
         assert newest(folder) == whole(4)
         assert files(folder) == bundle_files(store(folder)), f"{call} {n}"
         shutil.rmtree(folder)
-    assert ends["missed"] <= len(points) // 10, ends
     assert min(ends["old"], ends["new"]) >= 5, ends  # both sides of the commit were hit
 
 
