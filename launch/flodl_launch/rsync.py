@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
@@ -69,7 +70,13 @@ def send(
 def end_all() -> None:
     """End every push: what the hosts run for it ends with its line."""
     for process in tuple(_running):
-        process.kill()
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """rsync and its ssh, which would stay for as long as a host says nothing."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)  # it leads its session
 
 
 def _run(call: HostCall, what: str, words: Sequence[str], given: bytes, on_progress: Listener) -> None:
@@ -91,7 +98,7 @@ def _run(call: HostCall, what: str, words: Sequence[str], given: bytes, on_progr
                 code = process.wait()
             finally:
                 _running.discard(process)
-                process.kill()  # no news where it has ended
+                _end(process)
         errors.seek(0)
         if code:
             target = words[-1].removeprefix(f"{ALIAS}:").rstrip("/")
