@@ -19,16 +19,18 @@ LONG = ("cluster=rehearsal", "model=mlp", "trainer.num_epochs=100000", "eval.eve
 
 
 class Command:
-    """A command under way. output: of both streams, as far as it has come."""
+    """A command under way. output: of both streams, as far as it has come. gpus: whether it sees any."""
 
-    def __init__(self, folder: Path, arguments: tuple[str, ...], **popen: Any) -> None:
+    def __init__(self, folder: Path, arguments: tuple[str, ...], *, gpus: bool = False, **popen: Any) -> None:
         self.folder = folder
         self._output = folder / "output.txt"
+        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        hidden = {} if gpus else {"CUDA_VISIBLE_DEVICES": ""}
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "flodl", *arguments],
                 cwd=folder,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "200"},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200"} | hidden,
                 **{
                     "stdin": subprocess.DEVNULL,
                     "stdout": output,

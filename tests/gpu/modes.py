@@ -1,0 +1,60 @@
+"""What the modes make of unequal GPUs: `python -m tests.gpu.modes`.
+
+Every GPU but the first is slowed to 0.4 of its pace (rehearsal pace: each step sleeps). Printed per mode: utilisation
+(the work done as a share of what the cards could do), samples/s, and loss per wall-second, (first - last training
+loss) / wall seconds. resnet20, bfloat16, synthetic data, the same seed and number of epochs for all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from flodl.probe.gpus import count_gpus
+
+GPUS = count_gpus()
+SLOW = 0.4
+MODES = ("nccl_cadence", "cpu_async", "nccl_sync")
+JOB = ("model=resnet20", "dataset=synthetic", "dataset.num_samples=102400", "dataset.image_shape=[3,32,32]",
+       "dataset.noise=4.0", "trainer.batch_size=256", "trainer.compile=false", "trainer.precision=bfloat16",
+       "scheduler=constant", "optim.lr=0.05", "trainer.reports_per_epoch=4", "eval=off")  # fmt: skip
+
+
+def train(mode: str, epochs: int) -> dict[str, Any]:
+    """The result of one run, and its first and last training loss."""
+    speeds = [1.0] + [SLOW] * (GPUS - 1)
+    with tempfile.TemporaryDirectory() as folder:
+        words = [*JOB, f"elche={mode}", "cluster=local", f"cluster.workers.0.speed={speeds}",
+                 f"trainer.num_epochs={epochs}", f"hydra.run.dir={folder}/run"]  # fmt: skip
+        done = subprocess.run([sys.executable, "-m", "flodl", *words], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"{' '.join(words)}\n{done.stdout}\n{done.stderr}")
+        run = Path(folder, "run")
+        result: dict[str, Any] = json.loads((run / "result.json").read_text())
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        losses = [line["loss"] for line in lines if line["loss"] is not None]
+        return result | {"first_loss": losses[0], "last_loss": losses[-1]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--modes", nargs="+", default=list(MODES), choices=MODES)
+    args = parser.parse_args()
+    if GPUS < 2:
+        raise SystemExit(f"two GPUs are needed; {GPUS} here")
+    for mode in args.modes:
+        result = train(mode, args.epochs)
+        fall = result["first_loss"] - result["last_loss"]
+        print(f"{mode}: utilisation {result['utilisation']:.3f}, {result['samples_per_second']:.0f} samples/s, "
+              f"loss {result['first_loss']:.4f} to {result['last_loss']:.4f} in {result['wall_seconds']:.1f} s = "
+              f"{fall / result['wall_seconds']:.4f} per second; anchor {result['anchor']}", flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
