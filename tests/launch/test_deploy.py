@@ -84,11 +84,13 @@ def test_what_the_project_no_longer_has_goes_and_what_the_host_has_of_its_own_st
     push([call], project)
     (project / "gone.py").unlink()  # git still lists it
     (project / "new\nline.py").unlink()
-    (project / "kept.py").write_text("changed")
+    before = (project / "kept.py").stat()
+    (project / "kept.py").write_text("tpek.py")  # of equal size and, as a restored file may be, equal time
+    os.utime(project / "kept.py", ns=(before.st_atime_ns, before.st_mtime_ns))
     push([call], project)
     assert not (target / "gone.py").exists()
     assert not (target / "new\nline.py").exists()
-    assert (target / "kept.py").read_text() == "changed"
+    assert (target / "kept.py").read_text() == "tpek.py"
     assert (target / "envs" / "python").read_text() == "the host's own"
 
 
