@@ -36,6 +36,8 @@ REMEDIES = (  # the first sign that rsync's or ssh's last lines hold
     ("Broken pipe", TRY + ": its line was lost, or rsync was ended there"),
     ("connection unexpectedly closed", TRY + ": its line was lost, or rsync was ended there"),
 )
+FILE_ERROR = 11  # that end may be gone before its words have come
+NOT_WRITTEN = "files could not be written; most often its disk is full: make room at {path} on that host"
 ALL = 100
 
 _running: set[subprocess.Popen[bytes]] = set()
@@ -132,5 +134,6 @@ def _failed(call: HostCall, what: str, target: str, code: int, errors: str) -> E
         return HostUnready(call.label, "ended", f"{what} was not pushed: there is no rsync on that host",
                            "install rsync there", lines)  # fmt: skip
     said = f"{what} was not pushed: rsync ended with {code}"
-    remedy = next((remedy for sign, remedy in REMEDIES if sign in errors), f"{TRY}: it says more")
+    unsaid = NOT_WRITTEN if code == FILE_ERROR else f"{TRY}: it says more"
+    remedy = next((remedy for sign, remedy in REMEDIES if sign in errors), unsaid)
     return HostUnready(call.label, "ended", said, remedy.format(host=call.label, path=target), lines)
