@@ -26,6 +26,7 @@ from flodl.decide.shares import shares
 from flodl.engine.averaging.rule import Outcome, RoundOrder
 from flodl.engine.callbacks import Callbacks
 from flodl.engine.data import Feed
+from flodl.engine.failpoints import reach
 from flodl.engine.micro import Slices
 from flodl.engine.orders import LOOK_SECONDS, Link, Orders, RegroupedError
 from flodl.engine.pace import Pace
@@ -110,6 +111,7 @@ class Edges:
         rounds = self.parts.rounds
         if order.generation != rounds.generation:
             return
+        reach("average.before", rounds.rank, window=order.round)
         began = time.perf_counter()
         own = shares(order.masses)[rounds.ranks.index(rounds.rank)]
         wanted = RoundOrder(order.generation, order.round, own, order.consensus)
@@ -127,6 +129,7 @@ class Edges:
         rounds, began = self.parts.rounds, time.perf_counter()
         self.link.activity = "average"
         rounds.rule.snapshot()
+        reach("average.before", rounds.rank, window=self.round.number)
         try:
             outcome = self.orders.wait(rounds.submit(RoundOrder(rounds.generation, self.round.number, mass)))
         except RegroupedError:
@@ -155,6 +158,7 @@ class Edges:
         """Everybody's result, at the rate of the round's beginning: a common step needs a common rate."""
         self.parts.rate.at(self.round.samples_before)
         self.parts.rounds.adopt(outcome)
+        reach("average.after")
 
     # ------------------------------------------------------------------------------------------- groups and reports
 
@@ -200,6 +204,7 @@ class Edges:
         parts = self.parts
         parts.rounds.require_whole()
         window = (parts.rank, parts.rounds.generation, self.round.number)
+        reach("report", parts.rank, window=self.round.number)
         self.link.send(self.tally.report(window, parts.pace.take(), parts.device))
         self.tally.clear()
         self.ran = 0
@@ -221,6 +226,7 @@ class Edges:
         """Copy what the last round has come to; it is sent beside training."""
         self.link.activity = "callback"
         number = self.parts.rounds.last_round
+        reach("save.begin", self.parts.rank)
         with self.tally.timing("callback"):
             trouble = self.parts.callbacks.begin_save(number)
         if trouble is not None:
@@ -230,6 +236,7 @@ class Edges:
         """Run callbacks; their time is no part of any reading."""
         for name in names:
             self.link.activity = "callback"
+            reach("callback", self.parts.rank)
             with self.tally.timing("callback"):
                 done = self.parts.callbacks.run(name, epoch, samples_done, round_=self.parts.rounds.last_round)
                 self.tally.callbacks.append(done)
@@ -237,6 +244,7 @@ class Edges:
     def finish(self, order: Finish) -> None:
         """The last callbacks, then goodbye."""
         self.finish_averaging()
+        reach("finish", self.parts.rank)
         self.call_back(order.callbacks, self.epoch)
         self.link.send(Goodbye(at=0.0, rank=self.parts.rank, callbacks=tuple(self.tally.callbacks)))
         self.is_left = True

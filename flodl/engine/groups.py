@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
+from flodl.engine.failpoints import reach
 from flodl.ports import AbandonedError
 
 __all__ = ["GroupAverager", "gloo_group", "nccl_group"]
@@ -95,6 +96,7 @@ class GroupAverager:
         """Join a generation; a generation of one has no group at all. RuntimeError where it does not come about."""
         self._announce(generation)
         self._ranks[generation] = tuple(ranks)
+        reach("group", self._rank)
         if len(ranks) == 1:
             return
         store = self._stores[generation] = self._make_store(generation)
@@ -113,10 +115,14 @@ class GroupAverager:
     def combine(self, generation: int, round_number: int, vectors: Sequence[torch.Tensor]) -> None:
         """Sum the members' vectors in place."""
         self._check(generation)
+        reach("average.first", self._rank, window=round_number)
         if len(self._ranks[generation]) > 1:
             options = dist.AllreduceOptions()
             group = self._groups[generation]
-            self._finish(generation, [group.allreduce([vector], options) for vector in vectors], vectors)
+            works = [group.allreduce([vector], options) for vector in vectors]
+            reach("average.middle", self._rank, window=round_number)
+            self._finish(generation, works, vectors)
+        reach("average.last", self._rank, window=round_number)
 
     def broadcast(self, generation: int, source: int, vectors: Sequence[torch.Tensor]) -> None:
         """Everybody's vectors become those of rank `source`."""

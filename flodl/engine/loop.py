@@ -10,6 +10,7 @@ from __future__ import annotations
 from flodl.decide.messages import Average, Cut, Finish, FormGroup, RankOrder, RunWindow
 from flodl.decide.shares import mass
 from flodl.engine.edges import Edges
+from flodl.engine.failpoints import reach
 from flodl.engine.orders import RegroupedError
 
 __all__ = ["Loop"]
@@ -65,6 +66,7 @@ class Loop(Edges):
         if batch is None:
             return
         self.link.progress += 1
+        reach("step.before", parts.rank, batch.epoch, self.round.number)
         self.tally.learning_rate = parts.rate.at(self.samples_dealt)
         parts.pace.begin()
         gradients = parts.slices.gradients(batch)
@@ -73,6 +75,7 @@ class Loop(Edges):
         parts.pace.end()
         self.tally.add(gradients, batch.samples)
         self.ran, self.epoch = self.ran + 1, batch.epoch
+        reach("step.after")
 
     def close_window(self) -> None:
         """The planned point: fix what is contributed, and say so."""

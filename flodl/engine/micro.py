@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from flodl.engine.data import Batch
+from flodl.engine.failpoints import reach
 from flodl.engine.memory import is_out_of_memory, memory_words
 from flodl.engine.precision import Precision
 from flodl.engine.scalars import Recorder
@@ -74,6 +75,7 @@ class Slices:
     def _gather(self, batch: Batch) -> Gradients:
         recorded, total = Recorder(), None
         for inputs, samples in cut(batch.inputs, batch.samples, self.size):
+            reach("step.inside")
             with recorded.during(samples), self.precision.cast:
                 loss = self.step(self.model, inputs)
             if samples < batch.samples:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from flodl.decide.messages import BundleKept
 from flodl.engine.averaging.layout import unshared
 from flodl.engine.bundle import BUFFER, PARAMETER, TrainingState
+from flodl.engine.failpoints import reach
 from flodl.engine.orders import Link
 from flodl.engine.snapshot import Snapshot
 from flodl.engine.tensorfile import pieces
@@ -63,6 +64,7 @@ class Saver:
         snapshot.freeze()
         self._link.upload(WEIGHTS_FILE, self._weights(snapshot))
         self._link.upload(upload_name(round_, PLAIN), msgspec.json.encode(snapshot.plain))
+        reach("save.sending", self._rank)
         for kind in sorted(snapshot.kinds, reverse=True):  # outer before model
             self._link.upload(upload_name(round_, kind), snapshot.chunks(kind))
         return sum(snapshot.num_bytes(kind) for kind in snapshot.kinds)
