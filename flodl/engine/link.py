@@ -13,7 +13,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -307,18 +307,35 @@ def _upload(socket: zmq.Socket[bytes], run_id: str, name: str, chunks: Iterable[
 
     digest, sent, received = hashlib.sha256(), 0, 0
     say(protocol.Offer(name=name))
-    for chunk in chunks:
-        view = memoryview(chunk).cast("B")
-        for start in range(0, len(view), protocol.PART_BYTES):
-            part = view[start : start + protocol.PART_BYTES]
-            digest.update(part)
-            say(protocol.Part(), part)
-            sent += len(part)
-            while sent - received > IN_FLIGHT_PARTS * protocol.PART_BYTES:
-                received = _heard(socket, run_id, name)
+    for part in _parts(chunks):
+        digest.update(part)
+        say(protocol.Part(), part)
+        sent += len(part)
+        while sent - received > IN_FLIGHT_PARTS * protocol.PART_BYTES:
+            received = _heard(socket, run_id, name)
     say(protocol.Whole(sha256=digest.hexdigest()))
     while _heard(socket, run_id, name) >= 0:
         pass
+
+
+def _parts(chunks: Iterable[Bytes]) -> Iterator[memoryview]:
+    """The same bytes in parts of PART_BYTES: a model has hundreds of small tensors, and a message costs both ends."""
+    held = bytearray()
+    for chunk in chunks:
+        view = memoryview(chunk).cast("B")
+        while view:
+            if not held and len(view) >= protocol.PART_BYTES:
+                part, view = view[: protocol.PART_BYTES], view[protocol.PART_BYTES :]
+                yield part
+                continue
+            room = protocol.PART_BYTES - len(held)
+            held += view[:room]
+            view = view[room:]
+            if len(held) == protocol.PART_BYTES:
+                yield memoryview(held)
+                held = bytearray()
+    if held:
+        yield memoryview(held)
 
 
 def _heard(socket: zmq.Socket[bytes], run_id: str, name: str) -> int:
