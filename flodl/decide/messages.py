@@ -295,7 +295,7 @@ class RunWindow(_Plain, frozen=True, kw_only=True, tag=True):
     alone: the ranks run the rounds without waiting for `Average` (a grant). max_overshoot: batches that may be run
     past the point where the rank did report (it may be past the planned one) before the round's result is there (0:
     none). callbacks: done before the window begins, on the consensus. midway: they judge a part of `epoch`; else the
-    whole of the one before it.
+    whole of the one before it. anchor: at which the quotas were made, for the record alone.
     """
 
     to: tuple[int, ...]
@@ -306,6 +306,7 @@ class RunWindow(_Plain, frozen=True, kw_only=True, tag=True):
     max_overshoot: int = 0
     callbacks: tuple[CallbackName, ...] = ()
     midway: bool = False
+    anchor: int = 0
     epoch: int
     reason: str
 

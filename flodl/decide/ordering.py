@@ -21,8 +21,7 @@ __all__ = ["next_order"]
 def next_order(mind: Mind, at: float) -> list[Command]:
     """Deal and order what comes next, or begin the end of the run."""
     state = mind.state
-    over = _over(mind)
-    if over:
+    if over := _over(mind):
         return begin_finish(mind, over)
     callback_rank = state.callbacks.elect(mind.job.callbacks.policy, mind.alive, mind.speeds)
     begun = _begin_save(mind, callback_rank)
@@ -52,6 +51,7 @@ def next_order(mind: Mind, at: float) -> list[Command]:
             max_overshoot=dealt.overshoot[rank],
             callbacks=due.get(rank, ()),
             midway=midway and rank == callback_rank,
+            anchor=mind.pace.elche.anchor,
             epoch=dealt.epochs[rank],
             reason=f"{what}: {dealt.batches[rank]} batches ({why})",
         )
