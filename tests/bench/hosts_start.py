@@ -3,8 +3,9 @@
 Each turn starts the same model twice on the hosts of a lab (tests/lab): through flodl's command, and by hand, with one
 torchrun over ssh on each host, which is what one would type without flodl. Both are timed from the moment the
 command is given to the moment the last rank enters its first training step (the hosts of a lab share one clock).
-Prints the median of the turns' quotients. `--sweep` times the arms of a sweep instead: command to first step of the
-first, and of the second from the first one's end.
+Prints the median of the turns' quotients. A side that stands still is ended after its own limit, with its name and its
+last lines. `--sweep` times the arms of a sweep instead: command to first step of the first, and of the second from the
+first one's end.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -34,7 +36,9 @@ from tests.lab.lab import Lab
 ROOT = Path(__file__).resolve().parents[2]
 MARK = re.compile(r"first step at ([0-9.]+)")
 PORT = 29531
-LIMIT_SECONDS = 180
+SIDE_SECONDS = 90  # for one run of one side; it takes about a tenth of that
+SWEEP_SECONDS = 180
+LAST_LINES = 20
 JOB = [
     "elche=cpu_cadence",
     "model=resnet20",
@@ -92,7 +96,8 @@ def _sweeps(_: Lab, desk: Path, turns: int) -> None:
     for turn in range(turns):
         folder = desk / f"sweep{turn}"
         began = time.monotonic()
-        _run([*_command("-m"), f"hydra.sweep.dir={folder}", "trainer.seed=0,1"], desk)
+        argv = [*_command("-m"), f"hydra.sweep.dir={folder}", "trainer.seed=0,1"]
+        _carry_out({"flodl's sweep": argv}, desk, SWEEP_SECONDS)
         first, second = (_first_steps(folder / arm) for arm in ("0", "1"))
         ended = (folder / "0" / "result.json").stat().st_mtime - time.time() + time.monotonic()
         quotients.append((second - ended) / (first - began))
@@ -104,7 +109,7 @@ def flodl(_: Lab, desk: Path) -> float:
     """Seconds from the command to the last rank's first step."""
     with tempfile.TemporaryDirectory(dir=desk) as folder:
         began = time.monotonic()
-        _run([*_command(), f"hydra.run.dir={folder}/run"], desk)
+        _carry_out({"flodl": [*_command(), f"hydra.run.dir={folder}/run"]}, desk, SIDE_SECONDS)
         return _first_steps(Path(folder, "run")) - began
 
 
@@ -112,11 +117,9 @@ def torchrun(lab: Lab, desk: Path) -> float:
     """The same by hand: one ssh and one torchrun for each host, all at once."""
     master = lab["node-a"].address
     began = time.monotonic()
-    started = [
-        subprocess.Popen(_ssh(lab, name, rank, master), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for rank, name in enumerate(("node-a", "node-b", "node-c"))
-    ]
-    said = [process.communicate(timeout=LIMIT_SECONDS)[0] for process in started]
+    nodes = enumerate(("node-a", "node-b", "node-c"))
+    calls = {f"torchrun on {name}": _ssh(lab, name, rank, master) for rank, name in nodes}
+    said = _carry_out(calls, desk, SIDE_SECONDS)
     return max(_marked(text) for text in said) - began
 
 
@@ -155,13 +158,43 @@ def _command(*first: str) -> list[str]:
     return [sys.executable, "-m", "flodl", *first, "cluster=lab", *JOB]
 
 
-def _run(command: list[str], desk: Path) -> None:
+def _carry_out(calls: dict[str, list[str]], desk: Path, seconds: float) -> list[str]:
+    """What each of these commands said, all at once. Ends the bench, by name and last lines, where one fails or stays.
+
+    Into files, and as leaders of sessions: neither a pipe that a grandchild holds nor this terminal can hold us up.
+    """
     env = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        command, cwd=desk, env=env, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
-    )
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)}\n{done.stdout}\n{done.stderr}")
+    end = time.monotonic() + seconds
+    started: dict[str, subprocess.Popen[bytes]] = {}
+    with tempfile.TemporaryDirectory(dir=desk) as folder:
+        try:
+            for name, argv in calls.items():
+                with Path(folder, name).open("wb") as output:
+                    started[name] = subprocess.Popen(argv, cwd=desk, env=env, stdin=subprocess.DEVNULL, stdout=output,
+                                                     stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
+            codes = {name: _code(process, end) for name, process in started.items()}
+        finally:
+            for process in started.values():
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+        said = {name: Path(folder, name).read_text(errors="replace") for name in calls}
+    if any(codes.values()):
+        raise SystemExit("\n\n".join(_outcome(name, code, said[name], seconds) for name, code in codes.items()))
+    return list(said.values())
+
+
+def _code(process: subprocess.Popen[bytes], end: float) -> int | str:
+    """How it ended; "no end" where it still runs then."""
+    try:
+        return process.wait(max(0.0, end - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return "no end"
+
+
+def _outcome(name: str, code: int | str, said: str, seconds: float) -> str:
+    how = f"stood still: no end within {seconds:g} s" if code == "no end" else f"ended with {code}"
+    return "\n".join([f"{name} {how}. Its last lines:", *(f"  {line}" for line in said.splitlines()[-LAST_LINES:])])
 
 
 def _first_steps(run: Path) -> float:
