@@ -28,7 +28,8 @@ class Callbacks(msgspec.Struct, kw_only=True):
     may leave. results: newest evaluation. evaluated_at: when the newest one was ordered. midway: it is due within its
     epoch, not at its end. save_due: why a save waits for the next order. saving: the round that `saver` is saving.
     save_tried: ranks whose save has failed since. kept: newest round whose bundle is whole. saved_at: when the newest
-    save became due. why: what the last save is for, where the end is no ordinary one."""
+    save became due. why: what the last save is for, where the end is no ordinary one. leaving: who may go; leave_by: when
+    they, and what they save, must be there."""
 
     rank: int | None = None
     eval_due: int | None = None
@@ -48,6 +49,8 @@ class Callbacks(msgspec.Struct, kw_only=True):
     kept: int | None = None
     saved_at: float = 0.0
     why: SaveReason | None = None
+    leaving: list[int] = []
+    leave_by: float | None = None
 
     def elect(self, policy: Literal["fastest"] | int, alive: Sequence[int], speeds: Speeds) -> int:
         """The rank with the role; elects where there is none or it is gone. Before any timing nobody keeps it."""

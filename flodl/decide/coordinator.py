@@ -58,9 +58,10 @@ class Coordinator:
     def deadline(self) -> float | None:
         """When `TimeReached` is due unless another event tells the time before, by the clock of events; None: never."""
         state = self._mind.state
-        if state.activity in ("finishing", "over"):
+        if state.activity == "over":
             return None
-        dues = (stalls_at(self._mind), None if state.stop is not None else state.stopping.due)
+        has_stopped = state.stop is not None or state.activity == "finishing"
+        dues = (stalls_at(self._mind), None if has_stopped else state.stopping.due)
         return min((due for due in dues if due is not None), default=None)
 
     @property

@@ -1,44 +1,61 @@
 """The end: the callback rank evaluates and saves, then everybody says goodbye.
 
 The rank that saves goes first; the others leave when the bundle is in place, so that a failed save (or a death) can be
-tried again on the next fastest rank. After a clean end nobody waits for a goodbye that a dead rank owes.
+tried again on the next fastest rank. After a clean end nobody waits for a goodbye that a dead rank owes, and for one
+that a rank owes which hangs no longer than a limit: the run ends with what is whole.
 """
 
 from __future__ import annotations
 
 from flodl.decide.messages import BundleKept, CallbackName, Command, Finish, Goodbye, StopRequested
 from flodl.decide.mind import Mind, alert
-from flodl.decide.saving import begin_save, failure_code, note_kept
+from flodl.decide.saving import begin_save, failure_code, note_kept, save_failed
 from flodl.spec.checkpoint import SaveReason
 
-__all__ = ["begin_finish", "end_before_start", "on_bundle_kept", "on_death_at_end", "on_goodbye"]
+__all__ = [
+    "begin_finish",
+    "end_before_start",
+    "on_bundle_kept",
+    "on_death_at_end",
+    "on_goodbye",
+    "on_lingering",
+    "release_by",
+]
 
 _EXIT_RESUMABLE = 75
 _EXIT_INTERRUPTED = 130
 
 
-def begin_finish(mind: Mind, reason: str) -> list[Command]:
+def begin_finish(mind: Mind, reason: str, at: float) -> list[Command]:
     """Training is over."""
     state = mind.state
     state.activity = "finishing"
     state.order = None
-    return _ask_saver(mind, reason)
+    return _ask_saver(mind, reason, at)
 
 
-def _ask_saver(mind: Mind, reason: str) -> list[Command]:
+def _ask_saver(mind: Mind, reason: str, at: float) -> list[Command]:
     """Send the rank that evaluates and saves off, or, when all have tried, everybody."""
     state = mind.state
     callbacks = state.callbacks
     saver = callbacks.next_saver(mind.alive, mind.speeds, callbacks.tried)
     if saver is None:
-        return _release(mind, reason)
+        return _release(mind, reason, at)
     begun = begin_save(mind, saver, _why(mind), evaluates=not callbacks.tried and mind.job.eval.at_end)
     names: tuple[CallbackName, ...] = ("save",)
     if not callbacks.tried and (mind.job.eval.at_end or callbacks.eval_due is not None):
         names = ("eval", "save")
         callbacks.begin_eval(saver, epoch=max(state.epochs_ended, default=0))
     callbacks.tried.append(saver)
-    return [begun, Finish(to=(saver,), callbacks=names, reason=reason)]
+    return [begun, _leave(mind, (saver,), names, reason, at)]
+
+
+def _leave(mind: Mind, ranks: tuple[int, ...], names: tuple[CallbackName, ...], reason: str, at: float) -> Finish:
+    """These may go, within what their callbacks may take and an averaging beside that."""
+    callbacks, limits = mind.state.callbacks, mind.limits
+    callbacks.leaving = list(ranks)
+    callbacks.leave_by = at + limits.collective + (limits.callback if names else 0.0)
+    return Finish(to=ranks, callbacks=names, reason=reason)
 
 
 def _why(mind: Mind) -> SaveReason:
@@ -53,12 +70,12 @@ def _why(mind: Mind) -> SaveReason:
     return "interrupted" if state.stop.status == "interrupted" else "graceful_shutdown"
 
 
-def _release(mind: Mind, reason: str) -> list[Command]:
+def _release(mind: Mind, reason: str, at: float) -> list[Command]:
     """Everybody who is left may go."""
     if not mind.alive:
         return _end(mind)
     everywhere: tuple[CallbackName, ...] = ("eval",) if mind.job.debug.eval_everywhere else ()
-    return [Finish(to=mind.alive, callbacks=everywhere, reason=reason)]
+    return [_leave(mind, mind.alive, everywhere, reason, at)]
 
 
 def on_goodbye(mind: Mind, event: Goodbye) -> list[Command]:
@@ -75,16 +92,16 @@ def on_goodbye(mind: Mind, event: Goodbye) -> list[Command]:
             told.append(alert(f"{mind.name(event.rank)}: {problem}", "another rank tries where it can", event.rank))
         if result.name == "save" and not result.ok:
             state.callbacks.saving = None
-    return [*told, *_go_on(mind, event.rank)]
+    return [*told, *_go_on(mind, event.rank, event.at)]
 
 
-def on_death_at_end(mind: Mind, rank: int) -> list[Command]:
+def on_death_at_end(mind: Mind, rank: int, at: float) -> list[Command]:
     """A rank died on its way out: whatever it had to save is saved by the next."""
     cause, callbacks = mind.state.membership.causes[rank], mind.state.callbacks
     if callbacks.saver == rank:
         callbacks.saving = None
     told = alert(f"{cause}, while leaving", "all ranks hold the same consensus", rank)
-    return [told, *_go_on(mind, rank)]
+    return [told, *_go_on(mind, rank, at)]
 
 
 def on_bundle_kept(mind: Mind, event: BundleKept) -> list[Command]:
@@ -96,10 +113,33 @@ def on_bundle_kept(mind: Mind, event: BundleKept) -> list[Command]:
     if state.activity != "finishing":
         return told
     state.callbacks.saved = not event.error
-    return told if event.rank in mind.alive else [*told, *_go_on(mind, event.rank)]
+    return told if event.rank in mind.alive else [*told, *_go_on(mind, event.rank, event.at)]
 
 
-def _go_on(mind: Mind, rank: int) -> list[Command]:
+def release_by(mind: Mind) -> float | None:
+    """When those who may go must be gone, and a save that they have sent in place; None: a debugger has the time."""
+    return None if mind.job.debug.inprocess else mind.state.callbacks.leave_by
+
+
+def on_lingering(mind: Mind, at: float) -> list[Command]:
+    """The limit has passed: who should be gone is given up, and so is a save of which nothing more is heard."""
+    callbacks, due = mind.state.callbacks, release_by(mind)
+    if due is None or at < due:
+        return []
+    callbacks.leave_by = None
+    late = [rank for rank in callbacks.leaving if rank in mind.alive]
+    told: list[Command] = []
+    for rank in late:
+        mind.state.membership.die(rank, f"{mind.name(rank)}: did not leave in time when the run was over")
+        told += on_death_at_end(mind, rank, at)
+    if late or callbacks.saving is None or callbacks.saver is None:
+        return told
+    saver = callbacks.saver
+    told.append(save_failed(mind, saver, "nothing was heard of it in time"))
+    return [*told, *_go_on(mind, saver, at)]
+
+
+def _go_on(mind: Mind, rank: int, at: float) -> list[Command]:
     """`rank` is gone. The saver's leaving, and word of its bundle, let the others go, or have the next one save."""
     callbacks = mind.state.callbacks
     was_saver = callbacks.tried[-1:] == [rank] and not callbacks.released
@@ -108,10 +148,10 @@ def _go_on(mind: Mind, rank: int) -> list[Command]:
             return []
         if callbacks.saved:
             callbacks.released = True
-            return _release(mind, "the weights are saved")
+            return _release(mind, "the weights are saved", at)
         following = callbacks.next_saver(mind.alive, mind.speeds, callbacks.tried)
         callbacks.released = following is None
-        return _ask_saver(mind, f"{mind.name(rank)} could not save the weights")
+        return _ask_saver(mind, f"{mind.name(rank)} could not save the weights", at)
     return _end(mind) if not mind.alive else []
 
 

@@ -22,7 +22,7 @@ def next_order(mind: Mind, at: float) -> list[Command]:
     """Deal and order what comes next, or begin the end of the run."""
     state = mind.state
     if over := _over(mind):
-        return begin_finish(mind, over)
+        return begin_finish(mind, over, at)
     callback_rank = state.callbacks.elect(mind.job.callbacks.policy, mind.alive, mind.speeds)
     begun = _begin_save(mind, callback_rank)
     request, why = _request(mind, callback_rank)

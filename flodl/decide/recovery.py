@@ -13,7 +13,7 @@ accepted, and one that holds it saves.
 from __future__ import annotations
 
 from flodl.decide.accepting import accept_order, reclaim_dead
-from flodl.decide.finishing import begin_finish, on_death_at_end
+from flodl.decide.finishing import begin_finish, on_death_at_end, on_lingering, release_by
 from flodl.decide.messages import Command, FormGroup, GroupFormed, RankDied, RankFailed, RankSuspected
 from flodl.decide.mind import Mind, alert
 from flodl.decide.ordering import next_order
@@ -43,7 +43,7 @@ def on_death(mind: Mind, event: RankDied | RankFailed) -> list[Command]:
     if not state.membership.die(rank, f"{mind.name(rank)}: {cause}"):
         return []
     if state.activity == "finishing":
-        return on_death_at_end(mind, rank)
+        return on_death_at_end(mind, rank, event.at)
     is_consequence = bool(first) and isinstance(event, RankFailed) and event.kind == "contact"
     why = f"a consequence of the first death: {first}" if is_consequence else "the others go on with its work"
     told: list[Command] = [alert(f"{mind.name(rank)} died: {cause}", why, rank)]
@@ -158,7 +158,7 @@ def _resume(mind: Mind, order: Order, newest: int, at: float) -> list[Command]:
         return accept_order(mind, order, at)
     reclaim_dead(mind)
     if state.failure:
-        return begin_finish(mind, state.failure)
+        return begin_finish(mind, state.failure, at)
     if order.alone:
         return next_order(mind, at)
     if order.missing_reports(mind.alive):
@@ -172,6 +172,8 @@ def _resume(mind: Mind, order: Order, newest: int, at: float) -> list[Command]:
 def stalls_at(mind: Mind) -> float | None:
     """When what the living ranks do together has taken too long; None while they owe each other nothing."""
     state, order, limits = mind.state, mind.state.order, mind.limits
+    if state.activity == "finishing":
+        return release_by(mind)
     if state.activity in ("recovering", "repairing"):
         return state.membership.formed_by
     if state.activity != "training" or order is None or mind.is_solo:
@@ -187,6 +189,8 @@ def stalls_at(mind: Mind) -> float | None:
 def on_stall(mind: Mind, at: float) -> list[Command]:
     """An averaging, or a new group, does not come about although everybody lives: save and stop."""
     due, state, order = stalls_at(mind), mind.state, mind.state.order
+    if state.activity == "finishing":
+        return on_lingering(mind, at)
     if due is None or at < due or order is None:
         return []
     is_forming = state.activity in ("recovering", "repairing")
