@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from flodl.decide.messages import Alert, End, Finish
-from flodl.spec.job import MembershipConfig, TrainerConfig
+from collections.abc import Sequence
+
+import pytest
+
+from flodl.decide.messages import Alert, Command, End, Finish, Goodbye, TimeReached
+from flodl.decide.timeouts import timeouts_of
+from flodl.spec.job import DebugConfig, MembershipConfig, TrainerConfig
 from tests.decide.hands import Hand, only
 
 
@@ -96,3 +101,51 @@ def test_a_goodbye_or_a_stop_out_of_season_changes_nothing() -> None:
     assert hand.goodbye(0) == ()
     hand = at_the_end()
     assert hand.stop() == ()
+
+
+def due(hand: Hand) -> float:
+    """The moment until which nobody is given up."""
+    assert hand.coordinator.deadline is not None
+    return hand.coordinator.deadline
+
+
+def waited(hand: Hand) -> Sequence[Command]:
+    """Nobody says anything until that moment, and then it has come."""
+    assert hand.tell(TimeReached(at=due(hand) - 0.001)) == ()
+    hand.now = due(hand)
+    return hand.tell(TimeReached(at=hand.now))
+
+
+def test_a_saver_that_hangs_is_given_up_after_what_its_callbacks_may_take_and_the_next_one_saves() -> None:
+    hand = at_the_end()
+    limits = timeouts_of(hand.job.membership.timeout_scale)
+    assert due(hand) == pytest.approx(hand.now + limits.callback + limits.collective)
+    said = waited(hand)
+    assert "rank 0 (cpu of here): did not leave in time" in only(Alert, said).text
+    assert only(Finish, said).to == (1,)
+    hand.goodbye(1)
+    end = only(End, hand.goodbye(2))
+    assert (end.status, end.exit_code, end.totals.dead_ranks) == ("degraded", 0, (0,))
+
+
+def test_ranks_that_hang_when_all_is_saved_are_given_up_together_within_an_averagings_limit() -> None:
+    hand = at_the_end()
+    hand.goodbye(0)
+    assert due(hand) == pytest.approx(hand.now + timeouts_of(hand.job.membership.timeout_scale).collective)
+    end = only(End, waited(hand))
+    assert (end.status, end.exit_code, end.totals.dead_ranks) == ("degraded", 0, (1, 2))
+
+
+def test_a_save_of_which_nothing_is_heard_after_its_rank_has_left_is_done_by_the_next() -> None:
+    hand = at_the_end(num_ranks=2)
+    hand.tell(Goodbye(at=hand.later(), rank=0))
+    assert hand.said == ()
+    said = waited(hand)
+    assert "nothing was heard of it in time" in only(Alert, said).text
+    assert only(Finish, said).callbacks == ("save",)
+    assert only(End, hand.goodbye(1)).status == "done"
+
+
+def test_a_person_in_a_debugger_has_all_the_time_there_is() -> None:
+    hand = at_the_end(num_ranks=1, debug=DebugConfig(inprocess=True))
+    assert hand.coordinator.deadline is None
