@@ -20,8 +20,7 @@ from flodl.engine.snapshot import Snapshot
 from flodl.engine.tensorfile import pieces
 from flodl.engine.weights import bare_name
 from flodl.errors import FlodlError
-from flodl.record.bundle_names import PLAIN, upload_name
-from flodl.record.folder import WEIGHTS_FILE
+from flodl.record.bundle_names import PLAIN, WEIGHTS_FILE, upload_name
 
 __all__ = ["Saver"]
 

@@ -6,6 +6,7 @@
     <stem>.r<round>.outer.fdl   center and outer state, where there is any
     <stem>.r<round>.meta.json   names the two above: this file makes a bundle
     <stem>.fdl  <stem>.meta.json   hard links to the newest, for people
+    weights.safetensors         of the newest, beside whatever stem: a file of its own, no member
 
 Where a round is saved again (a run that went back to an older bundle comes by it once more) its new members get a
 take: <stem>.r<round>-2.fdl. So the old ones are whole until the new meta has taken the place of theirs.
@@ -17,11 +18,12 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["KINDS", "PLAIN", "BundleNames", "Kind", "MemberName", "Upload", "as_upload", "upload_name"]
+__all__ = ["KINDS", "PLAIN", "WEIGHTS_FILE", "BundleNames", "Kind", "MemberName", "Upload", "as_upload", "upload_name"]
 
 Kind = Literal["model", "outer"]
 KINDS: tuple[Kind, ...] = ("model", "outer")
 
+WEIGHTS_FILE = "weights.safetensors"
 PLAIN = "plain"  # what is no tensor travels beside the members, and lies in the meta
 _UPLOAD = re.compile(r"r(\d+)\.(model|outer|plain)")
 
@@ -67,7 +69,7 @@ class BundleNames:
         self.stem = stem
         self._member = re.compile(rf"{head}\.r(\d+)(?:-(\d+))?(\.outer)?\.fdl")
         self._meta = re.compile(rf"{head}\.r(\d+){re.escape(_META)}")
-        self._temporary = re.compile(rf"\.({head}\..+)\.[0-9a-f]{{8}}\.tmp")
+        self._temporary = re.compile(rf"\.({head}\..+|{re.escape(WEIGHTS_FILE)})\.[0-9a-f]{{8}}\.tmp")
 
     @property
     def links(self) -> dict[Kind | Literal["meta"], str]:
@@ -95,12 +97,12 @@ class BundleNames:
         return None if found is None else int(found[1])
 
     def is_temporary(self, name: str) -> bool:
-        """True for what an interrupted save of this stem left under a name that nobody reads."""
+        """True for what an interrupted save (of this stem, or of the weights) left under a name that nobody reads."""
         found = self._temporary.fullmatch(name)
         if found is None:
             return False
         return (
-            found[1] in self.links.values()
+            found[1] in (*self.links.values(), WEIGHTS_FILE)
             or self.as_member(found[1]) is not None
             or self.as_meta(found[1]) is not None
         )

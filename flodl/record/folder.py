@@ -3,7 +3,7 @@
 ::
 
     outputs/<YYYY-MM-DD>/<HH-MM-SS>-<xxxx>/
-        spec.json  journal.jsonl  metrics.jsonl  status.json  result.json  controller.log
+        spec.json  journal.jsonl  metrics.jsonl  status.json  result.json  report.html  controller.log
         ranks/<host>.<rank>.log
         checkpoints/weights.safetensors  and the bundles (`bundle_names`)
 """
@@ -22,19 +22,20 @@ from flodl.decide.messages import Command, Event
 from flodl.decide.roster import Place
 from flodl.errors import FlodlError
 from flodl.record.bundle import BundleStore
-from flodl.record.files import AtomicFile, write_atomically
+from flodl.record.bundle_names import WEIGHTS_FILE
+from flodl.record.files import write_atomically
 from flodl.record.journal import Journal, JournalHeader
 from flodl.record.log import ControllerLog, RankLog
 from flodl.record.metrics import MetricsFile
 from flodl.record.result import Result, write_result
+from flodl.record.saving import WeightsSink
 from flodl.record.status import StatusFile
 from flodl.record.text import plain_name
 from flodl.spec.checkpoint import CheckpointConfig
 from flodl.spec.codec import SCHEMA
 
-__all__ = ["WEIGHTS_FILE", "RunFolder", "newest_run"]
+__all__ = ["RunFolder", "newest_run"]
 
-WEIGHTS_FILE = "weights.safetensors"  # the name that a rank uploads them under is the file's own
 _SPEC = "spec.json"
 TRIES = 100
 
@@ -53,6 +54,7 @@ class RunFolder:
         self.journal_path = self.path / "journal.jsonl"
         self.metrics_path = self.path / "metrics.jsonl"
         self.result_path = self.path / "result.json"
+        self.report_path = self.path / "report.html"
         self.status_path = self.path / "status.json"
         self.controller_log_path = self.path / "controller.log"
         self.ranks_path = self.path / "ranks"
@@ -146,20 +148,23 @@ class RunFolder:
             self._rank_logs[rank] = RankLog(path, f"[{place} r{rank}]")
         return self._rank_logs[rank]
 
-    def weights(self) -> AtomicFile:
+    def weights(self) -> WeightsSink:
         """The writer of the newest consensus: write chunks, then commit; nothing appears before that."""
-        self.checkpoints_path.mkdir(exist_ok=True)
-        return AtomicFile(self.weights_path)
+        return WeightsSink(self.weights_path)
 
     def bundles(self, config: CheckpointConfig) -> BundleStore:
         """The keeper of the run's bundles."""
         return BundleStore(self.checkpoints_path, config.stem, config.keep, config.best)
 
-    def open_upload(self, rank: int, name: str) -> AtomicFile:
+    def open_upload(self, rank: int, name: str) -> WeightsSink:
         """Where a rank's upload of that name goes. FlodlError for a name that no file of a run has."""
         if name != WEIGHTS_FILE:
             raise FlodlError(f"rank {rank} offers {name!r}; a run takes {WEIGHTS_FILE}")
         return self.weights()
+
+    def write_report(self, page: str) -> None:
+        """The run as a page for people."""
+        write_atomically(self.report_path, page.encode())
 
     def write_result(self, result: Result) -> None:
         """What became of the run. The last file of a run to appear."""

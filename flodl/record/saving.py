@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -18,13 +18,50 @@ from flodl.record.bundle_meta import BundleMeta, Member, encode_meta
 from flodl.record.bundle_names import BundleNames, Kind
 from flodl.record.files import AtomicFile, write_atomically
 
-__all__ = ["MemberSink", "Saving", "save_error"]
+__all__ = ["MemberSink", "Saving", "WeightsSink", "save_error"]
 
 
 def save_error(error: OSError, path: Path, round_: int) -> FlodlError:
-    """A refusal of the file system in words: which file, what it said, and its name for that."""
+    """Why there is no bundle of a round."""
+    return _refusal(error, path, f"the bundle of round {round_} was not saved")
+
+
+def _refusal(error: OSError, path: Path, what: str) -> FlodlError:
+    """A refusal of the file system in words: which file, what it said, its name for that, and what it means."""
     name = f" ({errno.errorcode.get(error.errno, error.errno)})" if error.errno is not None else ""
-    return FlodlError(f"{path}: {error.strerror or error}{name}: the bundle of round {round_} was not saved")
+    return FlodlError(f"{path}: {error.strerror or error}{name}: {what}")
+
+
+class WeightsSink(AtomicFile):
+    """Where the newest weights go, for people: the older ones stay until these are whole. Raises FlodlError."""
+
+    def __init__(self, path: Path) -> None:
+        with _weights_told(path):
+            path.parent.mkdir(exist_ok=True)
+            super().__init__(path)
+
+    def write(self, data: bytes | memoryview) -> None:
+        """More bytes."""
+        with _weights_told(self.path):
+            super().write(data)
+
+    def commit(self) -> None:
+        """All are there."""
+        with _weights_told(self.path):
+            super().commit()
+
+    def abandon(self) -> None:
+        """Leave nothing behind (what the file system keeps is swept at the next save). Harmless after a commit."""
+        with contextlib.suppress(OSError):
+            super().abandon()
+
+
+@contextlib.contextmanager
+def _weights_told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _refusal(error, path, "the weights were not stored") from error
 
 
 class MemberSink:

@@ -102,6 +102,17 @@ def test_weights_appear_whole_and_are_listed(runs: Path) -> None:
     assert folder.checkpoints == ("checkpoints/weights.safetensors",)
 
 
+def test_weights_that_cannot_be_stored_are_told_by_path_and_reason(runs: Path) -> None:
+    folder = RunFolder.adopt(runs)
+    (runs / "checkpoints" / "weights.safetensors").mkdir()
+    writer = folder.weights()
+    writer.write(b"all")
+    with pytest.raises(FlodlError, match=r"weights\.safetensors: Is a directory \(EISDIR\): the weights were not"):
+        writer.commit()
+    writer.abandon()
+    assert [path.name for path in folder.checkpoints_path.iterdir()] == ["weights.safetensors"]
+
+
 @pytest.mark.parametrize("name", ["../spec.json", "/etc/passwd", "spec.json", ""])
 def test_a_rank_uploads_only_what_a_run_takes(runs: Path, name: str) -> None:
     folder = RunFolder.adopt(runs)
