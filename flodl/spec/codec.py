@@ -29,6 +29,7 @@ __all__ = [
     "load_spec",
     "sha256",
     "spec_document",
+    "value_to_plain",
 ]
 
 SCHEMA = 1  # of spec.json; raised when an old file can no longer be read as it is
@@ -52,6 +53,11 @@ def decode_job(tree: Mapping[str, object]) -> JobSpec:
 def job_to_plain(job: JobSpec) -> dict[str, Any]:
     """The job as plain data: `decode_job` reads it back to an equal job."""
     return cast("dict[str, Any]", _plain(job))
+
+
+def value_to_plain(value: Value) -> dict[str, Any]:
+    """One value of a job as plain data, as it stands in the tree."""
+    return cast("dict[str, Any]", _plain(value))
 
 
 def canonical_json(job: JobSpec) -> bytes:
@@ -109,4 +115,6 @@ def _plain(value: object) -> object:
         return head | {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, tuple):
         return [_plain(item) for item in cast("tuple[object, ...]", value)]
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in cast("dict[str, object]", value).items()}
     return value

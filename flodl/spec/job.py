@@ -16,6 +16,7 @@ from flodl.spec.elche import ElCheConfig
 from flodl.spec.guard import GuardConfig, TrendGuardConfig
 from flodl.spec.loader import LoaderConfig
 from flodl.spec.names import faults, run_name_fault
+from flodl.spec.outer import AverageConfig, OuterConfig
 from flodl.spec.stop import MetricName, StopConfig
 from flodl.spec.value import NonNegativeInt, Positive, PositiveInt, Value
 
@@ -39,6 +40,10 @@ __all__ = [
 
 ImportPath = Annotated[str, Meta(pattern=r"^\w+(\.\w+)+$", description="an import path")]
 
+Objective = Annotated[
+    str, Meta(pattern=r"^(auto|eval/.+|train/.+|[a-z_]+)$", description="a figure's name, such as eval/loss")
+]
+
 _PER_HOST = ("batch_size", "micro_batch", "precision", "compile")
 
 
@@ -49,18 +54,17 @@ class MetaConfig(Value, frozen=True, kw_only=True):
 
 
 class MembershipConfig(Value, frozen=True, kw_only=True):
-    """When deaths end the run. max_failure: that many dead ranks, or a percentage of the world; null: never."""
+    """When deaths end the run. max_failure: that many dead ranks, or a percentage of the world; null: never.
+
+    rejoin: a dead rank's device gets another process; max_restarts: so often, per rank.
+    """
 
     max_failure: (
         PositiveInt | Annotated[str, Meta(pattern=r"^([1-9]\d?|100)%$", description="a percentage such as 25%")] | None
     ) = None
+    rejoin: bool = False
+    max_restarts: PositiveInt = 3
     timeout_scale: Positive = 1.0
-
-
-class OuterConfig(Value, frozen=True, kw_only=True):
-    """The optimizer on the consensus."""
-
-    name: Literal["average"] = "average"
 
 
 class LaunchConfig(Value, frozen=True, kw_only=True):
@@ -152,7 +156,7 @@ class JobSpec(Value, frozen=True, kw_only=True):
     guard: GuardConfig = TrendGuardConfig()
     meta: MetaConfig = MetaConfig()
     membership: MembershipConfig = MembershipConfig()
-    outer: OuterConfig = OuterConfig()
+    outer: OuterConfig = AverageConfig()
     cluster: ClusterSpec
     launch: LaunchConfig = LaunchConfig()
     model: Component
@@ -168,6 +172,8 @@ class JobSpec(Value, frozen=True, kw_only=True):
     callbacks: CallbacksConfig = CallbacksConfig()
     sim: SimConfig = SimConfig()
     debug: DebugConfig = DebugConfig()
+    logger: dict[str, Component] = {}  # beside metrics.jsonl, by the name of each
+    objective: Objective | tuple[Objective, ...] = "auto"  # what a sweep is told of a run: see record.figures
     trusted_targets: tuple[str, ...] = ()  # from the command line or Python only
 
     def problems(self, key: str) -> Iterator[Problem]:

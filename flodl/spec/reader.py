@@ -97,17 +97,29 @@ class Reader:
         if len(kinds) > 1:
             return self._tagged(kinds, tree, key)
         if kinds and kinds[0] is Component:
-            made, problems = component(tree, key)
-            self.problems.extend(problems)
-            if problems:
-                self.failed.append(key)
-            return made if made is not None else _MISSING
+            return self._component(tree, key)
+        if _is_named_components(hint):
+            return self._named_components(tree, key)
         if kinds and not (tree is None and NoneType in get_args(hint)):
             return self.value(kinds[0], tree, key)
         item = item_kind(hint)
         if item is not None:
             return self._list(item, tree, key)
         return self._leaf(hint, tree, key)
+
+    def _component(self, tree: object, key: str) -> Any:
+        made, problems = component(tree, key)
+        self.problems.extend(problems)
+        if problems:
+            self.failed.append(key)
+        return made if made is not None else _MISSING
+
+    def _named_components(self, tree: object, key: str) -> Any:
+        if not isinstance(tree, Mapping):
+            return self._fail(key, tree, "must be a block of names, each with a _target_")
+        found = {str(name): item for name, item in cast("Mapping[object, object]", tree).items()}
+        read = {name: self._component(item, _join(key, name)) for name, item in found.items()}
+        return _MISSING if any(item is _MISSING for item in read.values()) else read
 
     def _list(self, kind: type[Value], tree: object, key: str) -> Any:
         if isinstance(tree, str) or not isinstance(tree, Sequence):
@@ -204,6 +216,10 @@ def item_kind(hint: Any) -> type[Value] | None:
     """The spec value that a hint lists (``tuple[HostSpec, ...]``); None for any other hint."""
     args = get_args(hint)
     return args[0] if get_origin(hint) is tuple and isinstance(args[0], type) and issubclass(args[0], Value) else None
+
+
+def _is_named_components(hint: Any) -> bool:
+    return get_origin(hint) is dict and get_args(hint)[1] is Component
 
 
 def _join(key: str, name: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from flodl.errors import ConfigError, Problem
-from flodl.spec.codec import job_to_plain
+from flodl.spec.codec import decode_job, job_to_plain
 from flodl.spec.job import JobSpec
 from flodl.spec.keys import job_keys
 from tests.conf.composing import job
@@ -20,10 +20,12 @@ from tests.conf.samples import SAMPLES
 
 pytestmark = pytest.mark.usefixtures("composing")
 
-GUARD_OF = {"guard.threshold": "trend", "guard.name": "none"} | {
-    key: "msf" for key in SAMPLES if key.startswith(("guard.nudge", "guard.suppress", "guard.ema"))
-}
+MSF = ("guard.nudge", "guard.suppress", "guard.ema")
+SETTINGS = {"guard.name": "guard=none"} | {key: "guard=msf" for key in SAMPLES if key.startswith(MSF)}
+SETTINGS |= {key: "outer=diloco" for key in SAMPLES if key.startswith("outer.")}
+CHOSEN = ("guard.name", "outer.name")  # by a setting
 COMPONENTS = {"model", "dataset", "step", "optim", "scheduler"}
+GROUPS = {*COMPONENTS, "logger"}  # an override of these names a choice
 ILLEGAL = [(key, text) for key, sample in SAMPLES.items() for text in sample.illegal]
 TURNS = list(zip_longest(*(sample.illegal for sample in SAMPLES.values())))  # n-th turn: n-th illegal value of each key
 
@@ -33,22 +35,23 @@ def override(key: str, text: str) -> str:
     return f"++{key}={text}" if key.endswith(".env") else f"{key}={text}"
 
 
-def guards(key: str) -> str:
-    return GUARD_OF.get(key, "trend")
+def setting(key: str) -> str:
+    """The choice that a key belongs to; all others go together."""
+    return SETTINGS.get(key, "guard=trend")
 
 
 @cache
-def changed(guard: str) -> JobSpec:
-    keys = [key for key in SAMPLES if guards(key) == guard and key not in ("guard.name", *COMPONENTS)]
-    return job([f"guard={guard}", *(override(key, SAMPLES[key].legal) for key in keys)])
+def changed(choice: str) -> JobSpec:
+    keys = [key for key in SAMPLES if setting(key) == choice and key not in (*CHOSEN, *GROUPS)]
+    return job([choice, *(override(key, SAMPLES[key].legal) for key in keys)])
 
 
 @cache
-def refused(guard: str, turn: int) -> tuple[Problem, ...]:
+def refused(choice: str, turn: int) -> tuple[Problem, ...]:
     pairs = zip(SAMPLES, TURNS[turn], strict=True)
-    chosen = [(k, t) for k, t in pairs if t is not None and guards(k) == guard and k not in COMPONENTS]
+    chosen = [(k, t) for k, t in pairs if t is not None and setting(k) == choice and k not in GROUPS]
     with pytest.raises(ConfigError) as caught:
-        job([f"guard={guard}", *(override(key, text) for key, text in chosen)])
+        job([choice, *(override(key, text) for key, text in chosen)])
     return caught.value.problems
 
 
@@ -64,25 +67,25 @@ def test_every_key_has_samples() -> None:
     assert all(sample.illegal for sample in SAMPLES.values())
 
 
-@pytest.mark.parametrize("key", [k for k in SAMPLES if k not in COMPONENTS and k != "guard.name"])
+@pytest.mark.parametrize("key", [k for k in SAMPLES if k not in (*GROUPS, *CHOSEN)])
 def test_a_legal_value_arrives(key: str) -> None:
-    assert at(job_to_plain(changed(guards(key))), key) == SAMPLES[key].value
+    assert at(job_to_plain(changed(setting(key))), key) == SAMPLES[key].value
 
 
-@pytest.mark.parametrize("key", [k for k in SAMPLES if k not in COMPONENTS and k not in ("guard.name", "outer.name")])
+@pytest.mark.parametrize("key", [k for k in SAMPLES if k not in (*GROUPS, *CHOSEN)])
 def test_the_legal_samples_are_no_defaults(key: str) -> None:
-    assert at(job_to_plain(job_by_guard(guards(key))), key) != SAMPLES[key].value
+    assert at(job_to_plain(job_with(setting(key))), key) != SAMPLES[key].value
 
 
 @cache
-def job_by_guard(guard: str) -> JobSpec:
-    return job([f"guard={guard}"])
+def job_with(choice: str) -> JobSpec:
+    return job([choice])
 
 
-@pytest.mark.parametrize(("key", "text"), [(k, t) for k, t in ILLEGAL if k not in COMPONENTS])
+@pytest.mark.parametrize(("key", "text"), [(k, t) for k, t in ILLEGAL if k not in GROUPS])
 def test_an_illegal_value_is_refused_in_words(key: str, text: str) -> None:
     turn = next(i for i, sample in enumerate(TURNS) if dict(zip(SAMPLES, sample, strict=True))[key] == text)
-    problems = refused(guards(key), turn)
+    problems = refused(setting(key), turn)
     own = [problem for problem in problems if spelt(problem.key).startswith(key)]
     assert own, f"{key}={text} was accepted; refused were {[p.key for p in problems]}"
     for problem in own:
@@ -104,8 +107,6 @@ def test_the_guard_can_be_changed_by_its_name_alone() -> None:
 def test_a_component_is_read_from_its_hydra_form(name: str) -> None:
     tree = job_to_plain(job())
     wanted: Any = SAMPLES[name].value
-    from flodl.spec.codec import decode_job
-
     read = getattr(decode_job(tree | {name: wanted}), name)
     assert read.target == wanted.pop("_target_")
     assert read.partial is wanted.pop("_partial_", False)
@@ -113,3 +114,14 @@ def test_a_component_is_read_from_its_hydra_form(name: str) -> None:
     for text in ("nonsense", ["a"], {}, {"_target_": "nodots"}, {"_target_": 5}, {"_target_": "a.b", "_args_": [1]}):
         with pytest.raises(ConfigError, match=name):
             decode_job(tree | {name: text})
+
+
+def test_loggers_are_read_by_their_names_and_written_again() -> None:
+    tree = job_to_plain(job())
+    wanted: Any = SAMPLES["logger"].value
+    read = decode_job(tree | {"logger": wanted})
+    assert {name: logger.target for name, logger in read.logger.items()} == {"größe/a b": "mine.Logger"}
+    assert job_to_plain(read)["logger"] == wanted
+    for text in ("nonsense", ["a"], {"a": {}}, {"a": {"_target_": "nodots"}}, {"a": 5}):
+        with pytest.raises(ConfigError, match="logger"):
+            decode_job(tree | {"logger": text})
