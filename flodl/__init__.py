@@ -1,17 +1,99 @@
-"""Train one PyTorch model on several devices that are not equal. Importing this loads neither torch nor hydra."""
+"""Train one PyTorch model on several devices that are not equal. Importing this loads neither torch nor hydra.
+
+What is public is listed in ``__all__``; most of it comes when it is first asked for. docs/python.md shows it in use.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, SupportsFloat
+import importlib
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from flodl.decide.totals import Reduction
+    from flodl.decide.totals import EpochMetrics, Reduction
+    from flodl.door.builder import TrainerBuilder
+    from flodl.door.cluster import ClusterBuilder
+    from flodl.door.config import EpochCallbackPolicy, TrainerConfig
+    from flodl.door.handle import RunHandle, TrainedState
+    from flodl.door.trainer import Trainer
     from flodl.engine.load import Module
+    from flodl.errors import ConfigError, FlodlError, Interrupted, NotReady, Problem, RunFailed, RunLost
+    from flodl.spec.checkpoint import BestConfig, CheckpointConfig
+    from flodl.spec.cluster import ClusterSpec, HostOverrides
+    from flodl.spec.elche import ElCheConfig, ElCheMode
+    from flodl.spec.guard import MsfGuardConfig, NoGuardConfig, TrendGuardConfig
+    from flodl.spec.job import EvalConfig, JobSpec, MembershipConfig
+    from flodl.spec.loader import LoaderConfig
+    from flodl.spec.stop import EarlyConfig, StopConfig, TargetConfig
 
-__all__ = ["load_model", "record_scalar"]
+__all__ = [
+    "BestConfig",
+    "CheckpointConfig",
+    "ClusterBuilder",
+    "ClusterSpec",
+    "ConfigError",
+    "EarlyConfig",
+    "ElCheConfig",
+    "ElCheMode",
+    "EpochCallbackPolicy",
+    "EpochMetrics",
+    "EvalConfig",
+    "FlodlError",
+    "HostOverrides",
+    "Interrupted",
+    "JobSpec",
+    "LoaderConfig",
+    "MembershipConfig",
+    "MsfGuardConfig",
+    "NoGuardConfig",
+    "NotReady",
+    "Problem",
+    "RunFailed",
+    "RunHandle",
+    "RunLost",
+    "StopConfig",
+    "TargetConfig",
+    "TrainedState",
+    "Trainer",
+    "TrainerBuilder",
+    "TrainerConfig",
+    "TrendGuardConfig",
+    "load_model",
+    "record_scalar",
+]
+
+# Where what is not written out below comes from, when it is first asked for.
+_HOMES = {
+    "flodl.decide.totals": ("EpochMetrics",),
+    "flodl.door.builder": ("TrainerBuilder",),
+    "flodl.door.cluster": ("ClusterBuilder",),
+    "flodl.door.config": ("EpochCallbackPolicy", "TrainerConfig"),
+    "flodl.door.handle": ("RunHandle", "TrainedState"),
+    "flodl.door.trainer": ("Trainer",),
+    "flodl.errors": ("ConfigError", "FlodlError", "Interrupted", "NotReady", "Problem", "RunFailed", "RunLost"),
+    "flodl.spec.checkpoint": ("BestConfig", "CheckpointConfig"),
+    "flodl.spec.cluster": ("ClusterSpec", "HostOverrides"),
+    "flodl.spec.elche": ("ElCheConfig", "ElCheMode"),
+    "flodl.spec.guard": ("MsfGuardConfig", "NoGuardConfig", "TrendGuardConfig"),
+    "flodl.spec.job": ("EvalConfig", "JobSpec", "MembershipConfig"),
+    "flodl.spec.loader": ("LoaderConfig",),
+    "flodl.spec.stop": ("EarlyConfig", "StopConfig", "TargetConfig"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Bring a public name in from where it is written."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'flodl' has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(_HOME_OF[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def load_model(run: str | Path, *, trusted_targets: Sequence[str] = ()) -> Module:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from flodl.caller import Caller
 from flodl.decide.messages import Command, EpochEnded, Event, IntervalEnded, RankDied, RankReady, RunWindow
 from flodl.decide.roster import Place
 from flodl.errors import Interrupted, NotReady, RunLost
@@ -29,10 +30,11 @@ KEPT_SHOWN = 200
 
 
 class Story:
-    """One run's. shown: where people read it, once there is such a place."""
+    """One run's. caller: the program that asked for it. shown: where people read it, once there is such a place."""
 
-    def __init__(self, folder: RunFolder, begun: float) -> None:
+    def __init__(self, folder: RunFolder, begun: float, caller: Caller | None = None) -> None:
         self.folder = folder
+        self.caller = caller or Caller()
         self.shown: Terminal | None = None
         self._begun = begun
         self._run = Run(mode="auto", average="auto", world_size=0, run_id=folder.run_id)

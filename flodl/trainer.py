@@ -14,6 +14,7 @@ from typing import NamedTuple
 from rich.console import Console
 
 from flodl import drive
+from flodl.caller import Caller
 from flodl.decide.coordinator import Coordinator
 from flodl.decide.messages import End, Event
 from flodl.decide.roster import Place, resolve_mode, roster
@@ -56,16 +57,18 @@ def run(
     listeners: Iterable[drive.Listener] = (),
     console: Console | None = None,
     begun: float | None = None,
+    caller: Caller | None = None,
 ) -> End:
     """Train `job`, write everything into `folder`, print what a person should see.
 
-    begun: when the command was given (time.monotonic()); now where it is not told. Returns how it ended; raises
+    begun: when the command was given (time.monotonic()); now where it is not told. caller: the program that asked for
+    it, where one did. Returns how it ended; raises
     ConfigError before anything is started, NotReady where the start fails, Interrupted after a second signal. The
     folder holds a result in every case.
     """
     begun = time.monotonic() if begun is None else begun
     console = terminal_console() if console is None else console
-    story = Story(folder, begun)
+    story = Story(folder, begun, caller)
     try:
         folder.write_spec(canonical_json(job), sha256(job))
         train = _train_here if job.debug.inprocess else _train
@@ -99,7 +102,7 @@ def _train(job: JobSpec, story: Story, listeners: tuple[drive.Listener, ...], co
     origin = origin_of(job, say)
     hosts = ", ".join(host.host for host in job.cluster.workers)
     story.folder.log.append(f"hosts are prepared, met and looked at: {clean(hosts)}")
-    with the_fleet(transport_of(job)) as fleet:
+    with the_fleet(transport_of(job), story.caller.open_agent) as fleet:
         with story.folder.status.refreshed():
             mustered = muster(job, fleet, say)
         job = resolved(job.replace(elche=job.elche.resolved(mustered.mode)), mustered.places)
@@ -167,6 +170,7 @@ def _train_on(scene: _Scene, story: Story, listeners: tuple[drive.Listener, ...]
         hosts = launches(job, places, run_id=folder.run_id, keys=keys, endpoints=endpoints, threads=threads)
         with SignalWatch(world), terminal(coordinator.view, console, len(places)) as shown:
             story.shown = shown
+            story.caller.on_world(world)
             folder.log.append("the hosts are ready: ranks are started")
             shown.say(rig)
             _begin(job, world, origin)

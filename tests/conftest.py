@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ RINGS = {
     "scenarios": "ring1",
     "sim": "ring1",
     "conf": "ring2",
+    "door": "ring2",
     "contracts": "ring2",
     "record": "ring2",
     "report": "ring2",
@@ -42,6 +44,7 @@ RINGS = {
     "lab": "ring5",
 }
 SLOW = {"ring4", "ring5"}
+WHOLE = {"gpu"}  # folders whose files share one device: one worker runs them, one after another
 GRACE_SECONDS = 5.0
 MARK = "FLODL_TEST_SESSION"
 
@@ -51,6 +54,22 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[MARK] = uuid.uuid4().hex
     if config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.markexpr:
         config.option.markexpr = "not (ring4 or ring5)"  # an option, so that xdist hands it to its workers
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile` a folder of WHOLE stays with one worker, as a file does: what it shares is made once."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scopes(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            folder = Path(file).parts[1] if len(Path(file).parts) > 1 else ""
+            return folder if folder in WHOLE else file
+
+    return Scopes(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,15 +13,22 @@ import msgspec
 from flodl.engine.payload import RankPayload, decode_payload
 from flodl.engine.pinning import pinned
 
-__all__ = ["encode_birth", "live", "prepare"]
+__all__ = ["encode_birth", "is_rank", "live", "prepare"]
 
 FAILED = 1
 NOT_BORN = 3
+
+_born: list[int] = []  # ranks that this process is: one, or none
 
 
 def encode_birth(payload: bytes, env: dict[str, str]) -> bytes:
     """What the agent puts before a rank. env: values of env_pass, which appear in no process listing."""
     return msgspec.msgpack.encode((payload, env))
+
+
+def is_rank() -> bool:
+    """True in a rank: what it imports must not start a run of its own."""
+    return bool(_born)
 
 
 def live(born: bytes) -> int:
@@ -31,6 +38,7 @@ def live(born: bytes) -> int:
     try:
         encoded, env = msgspec.msgpack.decode(born, type=tuple[bytes, dict[str, str]])
         payload = decode_payload(encoded)
+        _born.append(payload.rank)
         os.environ.update(env)
         prepare(payload)
         work = _worker(payload.entry)

@@ -35,10 +35,12 @@ OpenStreams = Callable[[HostCall, str], AgentStreams]
 
 
 class AgentFleet:
-    """ports.Fleet. transport(call, marker): starts an agent elsewhere; raises HostUnready; called from many threads."""
+    """ports.Fleet. transport(call, marker): starts an agent elsewhere; raises HostUnready; called from many threads.
+    here: starts one on this machine; None: as a subprocess."""
 
-    def __init__(self, transport: OpenStreams | None = None) -> None:
+    def __init__(self, transport: OpenStreams | None = None, here: OpenStreams | None = None) -> None:
         self._transport = transport
+        self._here: OpenStreams = LocalStreams if here is None else here
         self._sessions: dict[str, Session] = {}
         self._doors: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
@@ -127,7 +129,7 @@ class AgentFleet:
                 raise HostUnready(call.label, "ended", "the fleet was closed")
         marker = f"flodl-{secrets.token_hex(8)}"
         is_elsewhere = not call.here or call.spec.docker is not None
-        open_streams = self._transport if is_elsewhere and self._transport is not None else LocalStreams
+        open_streams = self._transport if is_elsewhere and self._transport is not None else self._here
         session = Session(call, open_streams(call, marker), marker)
         trouble = session.await_facts(FACTS_SECONDS)
         if trouble is None:
@@ -199,14 +201,16 @@ def release() -> None:
 
 
 @contextmanager
-def the_fleet(transport: OpenStreams | None = None) -> Iterator[AgentFleet]:
-    """The kept fleet of this transport where fleets are kept, else a new one that is closed at the end."""
+def the_fleet(transport: OpenStreams | None = None, here: OpenStreams | None = None) -> Iterator[AgentFleet]:
+    """The kept fleet of this transport where fleets are kept, else a new one that is closed at the end: always where
+    agents of this machine come about in a way of their own (here)."""
     with _kept_lock:
-        fleet = None if _kept.fleets is None else _kept.fleets.setdefault(transport, AgentFleet(transport))
+        kept = _kept.fleets if here is None else None
+        fleet = None if kept is None else kept.setdefault(transport, AgentFleet(transport))
     if fleet is not None:
         yield fleet
         return
-    fleet = AgentFleet(transport)
+    fleet = AgentFleet(transport, here)
     try:
         yield fleet
     finally:

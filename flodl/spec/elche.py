@@ -3,20 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypedDict, Unpack
 
 from msgspec import Meta
 
 from flodl.errors import Problem
 from flodl.spec.value import NonNegative, NonNegativeInt, PositiveInt, Value
 
-__all__ = ["MODES", "ElCheConfig", "Mode"]
+__all__ = ["MODES", "ElCheConfig", "ElCheKnobs", "ElCheMode", "Mode"]
 
 Mode = Literal["nccl_sync", "nccl_cadence", "cpu_sync", "cpu_cadence", "cpu_async"]
+ElCheMode = Mode  # its name outside of this room
 MODES: tuple[Mode, ...] = ("nccl_sync", "nccl_cadence", "cpu_sync", "cpu_cadence", "cpu_async")
 
 DEFAULT_MIN_ANCHOR = 1
 DEFAULT_MAX_ANCHOR = 1000
+
+
+class ElCheKnobs(TypedDict, total=False):
+    """What the presets of `ElCheConfig` take: every knob but the mode."""
+
+    anchor: int | Literal["auto"]
+    min_anchor: int | Literal["auto"]
+    max_anchor: int | Literal["auto"]
+    anchor_rank: int | None
+    overhead_target: float
+    max_batch_diff: int | None
+    relax_up: bool
+    partition_ratios: tuple[float, ...] | None
+    split: Literal["auto", "equal", "proportional"]
+    average: Literal["auto", "gradients", "parameters"]
+    gamma: float
+    easgd_alpha: float | None
+    easgd_beta: float | Literal["p"] | None
+    center: Literal["stored", "consensus"]
+    bn_buffers: Literal["pooled", "mean", "local"]
+    max_overshoot: int | Literal["auto"]
 
 
 class ElCheConfig(Value, frozen=True, kw_only=True):
@@ -43,6 +65,31 @@ class ElCheConfig(Value, frozen=True, kw_only=True):
     center: Literal["stored", "consensus"] = "stored"
     bn_buffers: Literal["pooled", "mean", "local"] = "pooled"
     max_overshoot: PositiveInt | Literal["auto"] = "auto"
+
+    @classmethod
+    def nccl_sync(cls, **knobs: Unpack[ElCheKnobs]) -> Self:
+        """Gradients over NCCL after every batch of the slowest rank: on equal devices this is DDP."""
+        return cls(mode="nccl_sync", **knobs)
+
+    @classmethod
+    def nccl_cadence(cls, **knobs: Unpack[ElCheKnobs]) -> Self:
+        """Parameters over NCCL, once per window."""
+        return cls(mode="nccl_cadence", **knobs)
+
+    @classmethod
+    def cpu_sync(cls, **knobs: Unpack[ElCheKnobs]) -> Self:
+        """Gradients over gloo after every batch of the slowest rank: on equal devices this is DDP."""
+        return cls(mode="cpu_sync", **knobs)
+
+    @classmethod
+    def cpu_cadence(cls, **knobs: Unpack[ElCheKnobs]) -> Self:
+        """Parameters over gloo, once per window."""
+        return cls(mode="cpu_cadence", **knobs)
+
+    @classmethod
+    def cpu_async(cls, **knobs: Unpack[ElCheKnobs]) -> Self:
+        """Parameters over gloo beside training: nobody waits."""
+        return cls(mode="cpu_async", **knobs)
 
     @property
     def is_sync(self) -> bool:

@@ -1,0 +1,178 @@
+"""A run under way, as the program that started it holds it. The run itself is on a thread of this process.
+
+The thread is no daemon: a program that ends without `join` waits for its run.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flodl.decide.messages import CallbackResult, Command, End, EpochEnded, Event, Goodbye, WindowDone
+from flodl.decide.totals import EpochMetrics
+from flodl.door.config import EvalResultFn, MetricsFn
+from flodl.engine.signals import Stoppable
+from flodl.record.folder import RunFolder
+from flodl.spec.job import JobSpec
+from flodl.tasks import failure
+
+if TYPE_CHECKING:
+    from flodl.engine.callables import Tensor
+
+__all__ = ["RunHandle", "TrainedState"]
+
+POLL_SECONDS = 0.2  # Ctrl-C is seen between two looks
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedState:
+    """What a run has come to: the consensus of its last averaging, under the model's own names, on the CPU.
+
+    params, buffers: together they are the model's state_dict (tied tensors stand under each of their names). folder:
+    the run folder.
+    """
+
+    params: dict[str, Tensor]
+    buffers: dict[str, Tensor]
+    folder: Path
+
+    @property
+    def state_dict(self) -> dict[str, Tensor]:
+        """For `model.load_state_dict`."""
+        return {**self.params, **self.buffers}
+
+
+class RunHandle:
+    """Made by `Trainer.run`. spec: what runs. folder: where its files lie."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        folder: RunFolder,
+        *,
+        metrics_fn: MetricsFn | None = None,
+        eval_result_fn: EvalResultFn | None = None,
+    ) -> None:
+        self.spec = spec
+        self.folder = folder.path
+        self._metrics_fn, self._eval_result_fn = metrics_fn, eval_result_fn
+        self._record = folder
+        self._epochs: queue.SimpleQueue[EpochMetrics] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._world: Stoppable | None = None
+        self._stop_reason = ""
+        self._hurry_reason = ""
+        self._end: End | None = None
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    def next_metrics(self) -> EpochMetrics | None:
+        """Wait for the next epoch's figures; None once the run is over and all were taken."""
+        while True:
+            is_over = self.is_over
+            try:
+                return self._epochs.get(timeout=0 if is_over else POLL_SECONDS)
+            except queue.Empty:
+                if is_over:
+                    return None
+
+    def poll_metrics(self) -> list[EpochMetrics]:
+        """The figures of the epochs that have ended since the last call; does not wait."""
+        found: list[EpochMetrics] = []
+        while not self._epochs.empty():
+            found.append(self._epochs.get())
+        return found
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended, one way or another."""
+        return self._thread is not None and not self._thread.is_alive()
+
+    def stop(self, reason: str = "the program asked for it") -> None:
+        """Ask for the end at the next averaging, saved; `join` then returns what there is. Safe in any thread."""
+        with self._lock:
+            self._stop_reason = self._stop_reason or reason
+            if self._world is not None:
+                self._world.request_stop(reason)
+
+    def join(self) -> TrainedState:
+        """Wait for the end and return what was trained.
+
+        A run that was stopped by `stop` or a rule has a state, too. Raises the FlodlError that the command line would
+        end with (ConfigError, NotReady, RunFailed, RunLost, Interrupted), or what a callback of this program raised.
+        Ctrl-C while waiting stops the run in order, a second one at once.
+        """
+        assert self._thread is not None
+        while self._thread.is_alive():
+            try:
+                self._thread.join(POLL_SECONDS)
+            except KeyboardInterrupt:
+                self._interrupt()
+        if self._error is not None:
+            raise self._error
+        assert self._end is not None
+        error = failure(self._end)
+        if error is not None and not (self._stop_reason and self._end.exit_code == error.exit_code == 75):
+            error.is_told = True  # the run's summary ends with it
+            raise error
+        return _state(self._record, self.spec)
+
+    # ------------------------------------------------------------------------------------------------- for Trainer
+
+    def begin(self, work: Callable[[], End]) -> RunHandle:
+        """Carry the run out beside the program."""
+
+        def run() -> None:
+            try:
+                self._end = work()
+            except BaseException as error:  # noqa: BLE001  raised again by `join`
+                self._error = error
+
+        self._thread = threading.Thread(target=run, name="flodl-run")
+        self._thread.start()
+        return self
+
+    def hold(self, world: Stoppable) -> None:
+        """The run can be stopped from now on."""
+        with self._lock:
+            self._world = world
+            if self._stop_reason:
+                world.request_stop(self._stop_reason)
+            if self._hurry_reason:
+                world.hurry(self._hurry_reason)
+
+    def observe(self, event: Event, commands: Sequence[Command]) -> None:
+        """A listener of drive.run, on the run's thread."""
+        for command in commands:
+            if isinstance(command, EpochEnded):
+                self._epochs.put(command.metrics)
+                if self._metrics_fn is not None:
+                    self._metrics_fn(command.metrics)
+        if isinstance(event, WindowDone | Goodbye) and self._eval_result_fn is not None:
+            for result in filter(_is_evaluation, event.callbacks):
+                self._eval_result_fn(result.epoch, result.values)
+
+    def _interrupt(self) -> None:
+        if not self._stop_reason:
+            self.stop("Ctrl-C")
+            self._stop_reason = ""  # it ends as a command does that was interrupted
+            self._hurry_reason = "Ctrl-C"
+            return
+        with self._lock:
+            if self._world is not None:
+                self._world.hurry("Ctrl-C, once more")
+
+
+def _is_evaluation(result: CallbackResult) -> bool:
+    return result.name == "eval" and result.ok and bool(result.values)
+
+
+def _state(folder: RunFolder, job: JobSpec) -> TrainedState:
+    from flodl.engine.trained import trained
+
+    params, buffers = trained(folder, job.checkpoint)
+    return TrainedState(params=params, buffers=buffers, folder=folder.path)

@@ -1,0 +1,191 @@
+"""Callables as a config names them: by import path. Which of them have one, and how they are called.
+
+A class, a top-level function, a functools.partial of either with plain keyword arguments, and functions of the
+program's own script (as file and name) have one: they mean the same on every host. What has none is `live`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from flodl.engine.trust import Trust
+from flodl.errors import Problem
+from flodl.spec.component import Component, component, component_tree
+from flodl.spec.trust import ALLOWED_PACKAGES, is_under
+
+__all__ = ["Live", "Names", "path_of"]
+
+MAIN = "__main__"
+
+
+@dataclass(frozen=True)
+class Live:
+    """Something without an import path. thing: what it is. called: a factory, else it is what is wanted itself."""
+
+    key: str
+    thing: Any
+    called: bool
+    words: str
+
+
+@dataclass
+class Names:
+    """Gathers what was found while a job's callables are named: problems, what is live, what was trusted by hand."""
+
+    problems: list[Problem] = field(default_factory=list[Problem])
+    live: list[Live] = field(default_factory=list[Live])
+    trusted: list[str] = field(default_factory=list[str])
+
+    def tree(self, key: str, given: Any) -> dict[str, Any] | str | None:
+        """The Hydra form of what was given for `key`; a name of a shipped choice as it is; None: told as a problem."""
+        if isinstance(given, Component):
+            return component_tree(given)
+        if isinstance(given, Mapping):
+            return dict(cast("Mapping[str, Any]", given))
+        if isinstance(given, str):
+            return self._named(key, given)
+        callee, arguments = _unwrapped(given)
+        path = path_of(callee) if callee is not None else None
+        made = None if path is None else self._plain(key, path, callee, arguments)
+        if made is not None:
+            return made
+        self.live.append(Live(key, given, _is_called(key, given), words_of(given)))
+        return live_tree(self.live[-1])
+
+    def _named(self, key: str, text: str) -> dict[str, Any] | str | None:
+        """A dotted name: how it is called depends on what it names."""
+        if "." not in text:
+            return text
+        found = _located(text)
+        if found is None:
+            self.problems.append(
+                Problem(
+                    key=key,
+                    value=text,
+                    constraint="cannot be imported here",
+                    remedy="it is the path of a class or function, such as train.make_model",
+                )
+            )
+            return None  # fmt: skip
+        return _tree(key, text, found, {})
+
+    def _plain(self, key: str, path: str, callee: Any, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The tree, where the arguments are plain data; else the whole is live."""
+        tree = _tree(key, path, callee, arguments)
+        if component(tree, key)[1]:
+            return None
+        if not is_under(path, ALLOWED_PACKAGES) and not Trust().accepts(callee, path):
+            self.trusted.append(path)  # the object itself was handed over: nobody but the program could have done that
+        return tree
+
+
+def path_of(callee: Any) -> str | None:
+    """The shortest import path that leads to this very class or function; None where none does."""
+    module, name = getattr(callee, "__module__", None), getattr(callee, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str) or "<" in name:
+        return None
+    if _led(sys.modules.get(module), name) is not callee:
+        return None
+    if module == MAIN:
+        script = _script()
+        return None if script is None else f"{script}.{name}"
+    parts = module.split(".")
+    for end in range(1, len(parts) + 1):
+        place = ".".join(parts[:end])
+        if _led(sys.modules.get(place), name) is callee:
+            return f"{place}.{name}"
+    return None
+
+
+def words_of(given: Any) -> str:
+    """What a live thing is, for people."""
+    callee = given.func if isinstance(given, functools.partial) else given
+    code = getattr(callee, "__code__", None)
+    if code is not None:
+        return f"{callee.__qualname__} ({Path(code.co_filename).name}:{code.co_firstlineno})"
+    return f"an object of type {type(given).__name__}"
+
+
+def live_tree(live: Live) -> dict[str, Any]:
+    """Where a rank that was forked from the program finds it."""
+    tree: dict[str, Any] = {"_target_": f"flodl.engine.held.{'made' if live.called else 'given'}"}
+    if live.called and _is_partial(live.key, live.thing):
+        tree["_partial_"] = True
+    return {**tree, "key": live.key, "words": live.words}
+
+
+# ---------------------------------------------------------------------------------------------------------- parts
+
+
+def _tree(key: str, path: str, callee: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    head: dict[str, Any] = {"_target_": path}
+    if _is_partial(key, callee):
+        head["_partial_"] = True
+    return head | dict(arguments)
+
+
+def _is_partial(key: str, callee: Any) -> bool:
+    """True where the callee is what the engine calls later, with arguments of its own."""
+    if key in ("model", "dataset", "dataset.train", "dataset.eval"):
+        return False
+    if key == "scheduler" and inspect.isclass(callee):
+        torch = sys.modules.get("torch.optim.lr_scheduler")
+        return torch is not None and issubclass(callee, torch.LRScheduler)
+    return key == "optim" or not inspect.isclass(callee)
+
+
+def _is_called(key: str, given: Any) -> bool:
+    """True for a live factory; a live data set, step or function is handed over as it is."""
+    is_function = inspect.isroutine(given) or inspect.isclass(given) or isinstance(given, functools.partial)
+    return (
+        key in ("model", "optim", "scheduler") or (key.startswith("dataset") and is_function) or inspect.isclass(given)
+    )
+
+
+def _unwrapped(given: Any) -> tuple[Callable[..., Any] | None, dict[str, Any]]:
+    """The class or function, and the keyword arguments that it was given; None for anything else."""
+    arguments: dict[str, Any] = {}
+    if isinstance(given, functools.partial):
+        found = cast("functools.partial[Any]", given)
+        if found.args:
+            return None, {}
+        given, arguments = found.func, dict(found.keywords)
+    return (given, arguments) if inspect.isclass(given) or inspect.isfunction(given) else (None, {})
+
+
+def _led(module: Any, name: str) -> Any:
+    found = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _located(path: str) -> Any:
+    """What a dotted path leads to; None where it leads nowhere."""
+    place, _, name = path.rpartition(".")
+    try:
+        return getattr(importlib.import_module(place), name, None)
+    except ImportError:
+        return None
+
+
+def _script() -> str | None:
+    """The program's own file as a module of the working folder; None where no rank could import it."""
+    main = sys.modules[MAIN]
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    if spec is not None:
+        return str(spec.name)
+    if not isinstance(file, str):
+        return None
+    path, here = Path(file).resolve(), Path.cwd().resolve()
+    if path.suffix != ".py" or not path.is_relative_to(here):
+        return None
+    parts = path.relative_to(here).with_suffix("").parts
+    return ".".join(parts) if all(part.isidentifier() for part in parts) else None

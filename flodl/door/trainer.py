@@ -1,0 +1,169 @@
+"""`Trainer`: a run out of a program. It ends in the same JobSpec as the command line, and in the same run."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flodl.door.builder import Factories, TrainerBuilder
+from flodl.door.config import TrainerConfig, laid
+from flodl.door.handle import RunHandle
+from flodl.door.named import Names
+from flodl.errors import ConfigError, Problem
+from flodl.spec.job import JobSpec
+
+if TYPE_CHECKING:
+    from flodl.engine.callables import ModelFactory, OptimFactory, TrainStep
+
+__all__ = ["Trainer"]
+
+PAIRED = "flodl.datasets.map_style.map_style"
+
+
+class Trainer:
+    """Trains a model on every device of a cluster. No objects: a run is its `RunHandle`.
+
+    model_factory() -> torch.nn.Module; optim_factory(parameters) -> torch.optim.Optimizer; train_step(model, batch) ->
+    the mean loss of the batch, a scalar tensor, where batch is what the data set's samples collate to, on the device.
+    Each may also be an import path, or the name of a shipped choice (``"resnet20"``, ``"sgd"``, ``"classification"``).
+    """
+
+    @staticmethod
+    def builder(model_factory: ModelFactory, optim_factory: OptimFactory, train_step: TrainStep) -> TrainerBuilder:
+        """The same as `run` with a `TrainerConfig`, said in a chain that ends with ``.run()``."""
+        return TrainerBuilder(Factories(model=model_factory, optim=optim_factory, step=train_step), _Start())
+
+    @staticmethod
+    def run(
+        model_factory: ModelFactory, optim_factory: OptimFactory, train_step: TrainStep, config: TrainerConfig
+    ) -> RunHandle:
+        """Start training and return at once.
+
+        Raises ConfigError with everything that is wrong with what was asked for; what goes wrong later is raised by
+        `RunHandle.join`.
+        """
+        return _Start().run(Factories(model=model_factory, optim=optim_factory, step=train_step), config)
+
+    @staticmethod
+    def spec(
+        model_factory: ModelFactory, optim_factory: OptimFactory, train_step: TrainStep, config: TrainerConfig
+    ) -> JobSpec:
+        """The job that `run` would start. Raises ConfigError."""
+        return _Start().spec(Factories(model=model_factory, optim=optim_factory, step=train_step), config)
+
+
+class _Start:
+    """From what a program says to a job, and to its run."""
+
+    def spec(self, factories: Factories, config: TrainerConfig) -> JobSpec:
+        """The job. Raises ConfigError."""
+        return _job(factories, config)[0]
+
+    def run(self, factories: Factories, config: TrainerConfig) -> RunHandle:
+        """The run, under way. Raises ConfigError."""
+        begun = time.monotonic()
+        _refuse_ranks()
+        job, names = _job(factories, config)
+        _warn(job)
+        del names
+        from flodl import trainer
+        from flodl.caller import Caller
+
+        folder = _folder(config)
+        folder.status.begin()
+        handle = RunHandle(job, folder, metrics_fn=config.metrics_fn, eval_result_fn=config.eval_result_fn)
+        caller = Caller(on_world=handle.hold)
+        return handle.begin(lambda: trainer.run(job, folder, listeners=(handle.observe,), begun=begun, caller=caller))
+
+
+def _job(factories: Factories, config: TrainerConfig) -> tuple[JobSpec, Names]:
+    from flodl.door.tree import job_from
+
+    names = Names()
+    words, over = list(config.overrides), laid(config)
+    if isinstance(config.cluster, str):
+        words.append(f"cluster={config.cluster}")
+    for key, given in _callables(factories, config).items():
+        tree = names.tree(key, given)
+        if isinstance(tree, str):
+            words.append(f"{key}={tree}")
+        elif tree is not None:
+            over[key] = tree
+    _lay_data(config, names, words, over)
+    if names.trusted:
+        over["trusted_targets"] = [*config.trusted_targets, *sorted({*names.trusted} - {*config.trusted_targets})]
+    problems = list(names.problems)
+    try:
+        job = job_from(words, over)
+    except ConfigError as error:
+        raise ConfigError([*problems, *error.problems]) from error
+    if problems:
+        raise ConfigError(problems)
+    return job, names
+
+
+def _callables(factories: Factories, config: TrainerConfig) -> dict[str, Any]:
+    """Key -> what was given for it."""
+    given = {
+        "model": factories.model,
+        "optim": factories.optim,
+        "step": factories.step,
+        "scheduler": config.scheduler_fn,
+        "callbacks.epoch_fn": config.epoch_fn,
+        "callbacks.eval_fn": config.eval_fn,
+        "callbacks.checkpoint_fn": config.checkpoint_fn,
+    }
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _lay_data(config: TrainerConfig, names: Names, words: list[str], over: dict[str, Any]) -> None:
+    """One data set as it is; with another one to judge on: both, under the name that pairs them."""
+    if config.dataset is None and config.eval_dataset is None:
+        return
+    parts = {"train": config.dataset, "eval": config.eval_dataset}
+    if config.eval_dataset is None:
+        tree = names.tree("dataset", config.dataset)
+        if isinstance(tree, str):
+            words.append(f"dataset={tree}")
+        elif tree is not None:
+            over["dataset"] = tree
+        return
+    trees: dict[str, Any] = {}
+    for part, given in parts.items():
+        tree = None if given is None else names.tree(f"dataset.{part}", given)
+        if tree is None or isinstance(tree, str):
+            names.problems.append(Problem(key=f"dataset.{part}", value=str(tree or ""),
+                                          constraint="is no data set, and with eval_dataset both are to be named",
+                                          remedy="give the function or class that makes it"))  # fmt: skip
+        trees[part] = tree
+    over["dataset"] = {"_target_": PAIRED, **trees}
+
+
+def _folder(config: TrainerConfig):
+    from flodl.record.folder import RunFolder
+
+    if config.save_path is None:
+        return RunFolder.create(Path.cwd() / "outputs")
+    path = Path(config.save_path).expanduser().absolute()
+    if RunFolder(path).spec_path.exists():
+        raise ConfigError([Problem(key="save_path", value=str(path), constraint="holds a run already",
+                                   remedy="name another folder; resume_from goes on from this one")])  # fmt: skip
+    return RunFolder.adopt(path)
+
+
+def _warn(job: JobSpec) -> None:
+    from flodl.spec.checks import ineffective
+
+    for warning in ineffective(job):
+        sys.stderr.write(f"warning: {warning}\n")
+
+
+def _refuse_ranks() -> None:
+    """A rank imports the program's file for its functions; it must not start the run anew."""
+    from flodl.engine.birth import is_rank
+
+    if is_rank():
+        raise ConfigError([Problem(key="the program", constraint="starts a run while a rank imports it",
+                                   remedy='put the start under `if __name__ == "__main__":`')])  # fmt: skip

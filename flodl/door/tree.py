@@ -1,0 +1,69 @@
+"""What a program says, laid over the tree that Hydra composes from conf/: one way to a JobSpec, the command line's own.
+
+Values go into the tree as they are, before it is resolved: a shipped model still follows the data set that is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import OmegaConf
+
+from flodl import hooks
+from flodl.compose import check_trust, job_of, resolve
+from flodl.errors import ConfigError, Problem
+from flodl.explain import explain
+from flodl.spec.job import JobSpec
+
+__all__ = ["job_from"]
+
+_COMMANDS = ("task", "hydra", "launch.dry_run", "launch.detach", "debug.inprocess")
+
+
+def job_from(words: Sequence[str], laid: Mapping[str, Any]) -> JobSpec:
+    """The job of these command line words with these values laid over it. Raises ConfigError with every problem."""
+    _refuse_commands(words)
+    folder = hooks.config_folder()
+    hooks.register()
+    try:
+        with _apart(folder):
+            config = compose(hooks.primary_config(folder), list(words))
+            for key, value in laid.items():
+                OmegaConf.update(config, key, value, merge=False, force_add=True)
+            tree = resolve(config)
+    except Exception as error:
+        groups = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
+        raise explain(error, groups, words) or error from error
+    job = job_of(tree, ("task",))
+    check_trust(job, job.trusted_targets, Path.cwd())
+    return job
+
+
+def _refuse_commands(words: Sequence[str]) -> None:
+    """Words that say how a command is carried out mean nothing to a program."""
+    keys = [text.lstrip("+~").partition("=")[0] for text in words]
+    problems = [
+        Problem(key=key, constraint="is for the command line: a program carries its run out itself",
+                remedy="leave it out; save_path names the run folder")
+        for key in keys if any(key == name or key.startswith(f"{name}.") for name in _COMMANDS)
+    ]  # fmt: skip
+    if problems:
+        raise ConfigError(problems)
+
+
+@contextmanager
+def _apart(folder: Path) -> Iterator[None]:
+    """Hydra for our tree; one that the program runs under itself is there again afterwards."""
+    known = GlobalHydra.instance()
+    before, known.hydra = known.hydra, None
+    arguments = {key: value for key, value in hooks.main_arguments().items() if key == "version_base"}
+    try:
+        with initialize_config_dir(str(folder), job_name="flodl", **arguments):
+            yield
+    finally:
+        GlobalHydra.instance().hydra = before

@@ -1,0 +1,30 @@
+"""What a program hands in through `flodl.Trainer`, as types: a callable, its import path, or a shipped choice's name.
+
+A callable that is a class or a top-level function, or a functools.partial of one with plain keyword arguments, is
+known by its import path and travels; anything else lives in the program's own process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from torch import Tensor
+from torch.nn import Module
+from torch.optim import Optimizer
+
+from flodl.spec.component import Component
+
+__all__ = ["ModelFactory", "Module", "OptimFactory", "SchedulerFn", "Tensor", "TrainStep"]
+
+ModelFactory: TypeAlias = Callable[[], Module] | str | Component
+"""() -> Module, the same in every rank."""
+
+OptimFactory: TypeAlias = Callable[[Any], Optimizer] | str | Component
+"""(parameters, or groups of them) -> Optimizer."""
+
+TrainStep: TypeAlias = Callable[..., Any] | str | Component
+"""(model, batch) -> the batch's mean loss, a scalar Tensor; or a class of such a thing, which may have metrics()."""
+
+SchedulerFn: TypeAlias = Callable[..., Any] | str | Component
+"""(optimizer) -> a torch LRScheduler; or a class of flodl.decide.schedule, whose objects take progress, 0 to 1."""
