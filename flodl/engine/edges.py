@@ -164,8 +164,9 @@ class Edges:
 
     def form_group(self, order: FormGroup) -> None:
         """A new generation. An open window goes on, unless a common start makes its work void."""
-        self.adopt_when_ready()
-        self.averaging = None
+        averaging, self.averaging = self.averaging, None
+        if averaging is not None and averaging.done() and averaging.exception() is None:  # a failed one is void
+            self.adopt(averaging.result())
         rounds = self.parts.rounds
         patience = None if rounds.generation else 0.0  # before the first group there is nobody else to blame
         joined = self.orders.wait(rounds.form(order), patience_seconds=patience)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -203,3 +204,22 @@ def test_no_report_holds_a_number_that_is_not_finite(tmp_path: Path) -> None:
     link, _, _ = run(orders, tmp_path / "store", step=lambda model, batch: model.weight.sum() * float("nan"))
     assert link.told(WindowDone)[0].loss_sum is None
     assert link.told(AveragingDone)[0].nonfinite == "weight"
+
+
+def test_a_round_that_has_failed_holds_nobody_up_in_the_next_generation(tmp_path: Path) -> None:
+    """Its failure may be known before the order to regroup is obeyed: no further word of the coordinator will come."""
+
+    def work(rank: int) -> bool:
+        link = rig.ScriptedLink([], tmp_path / "store")
+        model = Line()
+        data = TensorDataset(torch.zeros(100))
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        parts = {"rule": "elastic", "model": model, "optimizer": optimizer, "step": Count(optimizer), "data": data}
+        loop = rig.make_loop(rank, link, **parts, batch_size=10, held=data)
+        loop.averaging = Future()
+        loop.averaging.set_exception(RuntimeError("connection closed by peer"))
+        began = time.monotonic()
+        loop.form_group(rig.form((0,), generation=2, source=None))
+        return time.monotonic() - began < 1.0 and loop.averaging is None and bool(link.told(GroupFormed))
+
+    assert rig.run_ranks(1, work) == [True]
