@@ -140,7 +140,7 @@ def make_loop(payload: RankPayload, built: Built, link: Link) -> Loop:
     averager = GroupAverager(payload.rank, link.store, _group(payload, elche, limits))
     beside = elche.is_async and len(payload.world) > 1
     niceness = BESIDE_TRAINING if beside else 0
-    state = TrainingState(built.model, built.optimizer, rule)
+    state = TrainingState(built.model, built.optimizer, rule, built.precision)
     rounds = Rounds(payload.rank, built.model, rule, averager, niceness=niceness, device=summing)
     rounds.resuming = Resuming(link, state)
     positions = positions_per_epoch(job, built.num_samples)
@@ -177,14 +177,15 @@ def make_rule(
         "bn_buffers": elche.bn_buffers,
         **devices,
     }
-    if num_ranks > 1 and elche.is_async:
-        alpha, center = elche.easgd_alpha, elche.center
-        return ElasticRule(
-            built.model, built.optimizer, alpha=alpha, beta=elche.beta(num_ranks), center=center, **common
-        )
-    if num_ranks > 1 and elche.averages == "gradients":
+    if num_ranks == 1:
+        return ParameterRule(built.model, built.optimizer, **common)
+    if elche.averages == "gradients":
         return GradientRule(built.model, built.optimizer, **common)
-    return ParameterRule(built.model, built.optimizer, **common)
+    common["outer"] = job.outer
+    if not elche.is_async:
+        return ParameterRule(built.model, built.optimizer, **common)
+    alpha, center = elche.easgd_alpha, elche.center
+    return ElasticRule(built.model, built.optimizer, alpha=alpha, beta=elche.beta(num_ranks), center=center, **common)
 
 
 def positions_per_epoch(job: JobSpec, num_samples: int) -> int:

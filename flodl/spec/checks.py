@@ -9,10 +9,11 @@ from collections.abc import Iterator
 
 from flodl.errors import Problem
 from flodl.spec.elche import ElCheConfig
-from flodl.spec.job import JobSpec
+from flodl.spec.job import JobSpec, MembershipConfig
 from flodl.spec.loader import LoaderConfig
 from flodl.spec.model import read_model
 from flodl.spec.optim import read_groups
+from flodl.spec.outer import AverageConfig
 from flodl.spec.reader import shown
 from flodl.spec.stop import TRAIN, EarlyConfig, StopConfig, TargetConfig
 
@@ -24,6 +25,7 @@ def contradictions(job: JobSpec) -> Iterator[Problem]:
     yield from _nccl_without_gpus(job)
     yield from _too_many_slices(job)
     yield from _blind_rules(job)
+    yield from _outer_without_consensus(job)
     yield from read_groups(job.optim)[2]
     yield from read_model(job.model)[2]
 
@@ -41,6 +43,7 @@ def ineffective(job: JobSpec) -> tuple[Problem, ...]:
     found.extend(_unused_stopping(job.stop))
     found.extend(_unused_evaluation(job))
     found.extend(_unused_no_decay(job))
+    found.extend(_unused_restarts(job.membership))
     return tuple(found)
 
 
@@ -111,6 +114,12 @@ def _unused_no_decay(job: JobSpec) -> Iterator[Problem]:
                       constraint="is ignored: optim.weight_decay is 0")  # fmt: skip
 
 
+def _unused_restarts(membership: MembershipConfig) -> Iterator[Problem]:
+    if not membership.rejoin and membership.max_restarts != MembershipConfig().max_restarts:
+        yield Problem(key="membership.max_restarts", value=shown(membership.max_restarts),
+                      constraint="is ignored: membership.rejoin is false")  # fmt: skip
+
+
 def _blind_rules(job: JobSpec) -> Iterator[Problem]:
     """A rule that waits for a figure which never comes."""
     for key, metric in job.stop.metrics.items():
@@ -147,3 +156,18 @@ def _nccl_without_gpus(job: JobSpec) -> Iterator[Problem]:
                 remedy=f"use elche={job.elche.mode.replace('nccl', 'cpu')}, or lend GPUs",
                 is_rigs=True,
             )
+
+
+def _outer_without_consensus(job: JobSpec) -> Iterator[Problem]:
+    """An outer optimizer needs parameters of which a mean is made, and a mean that everybody adopts."""
+    if isinstance(job.outer, AverageConfig):
+        return
+    name, constraint, remedy = str(job.outer.__struct_config__.tag), "", ""
+    if job.elche.averages == "gradients":
+        constraint = f"moves the consensus of parameters, and elche={job.elche.mode} averages gradients"
+        remedy = "set elche.average=parameters, choose a cadence mode or cpu_async, or outer=average"
+    elif job.elche.is_async and job.elche.easgd_alpha is not None:
+        constraint = f"moves the consensus, and elche.easgd_alpha={job.elche.easgd_alpha:g} keeps replicas apart from it"
+        remedy = "drop easgd_alpha, or use outer=average"
+    if constraint:
+        yield Problem(key="outer.name", value=name, constraint=constraint, remedy=remedy)

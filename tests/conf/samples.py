@@ -63,7 +63,7 @@ SAMPLES: dict[str, Sample] = {
     "membership.rejoin": Sample("true", SWITCH),
     "membership.max_restarts": Sample("5", COUNT),
     "membership.timeout_scale": Sample("0.1", AMOUNT),
-    "outer.name": Sample("diloco", ("mean", "5")),
+    "outer.name": Sample("average", ("mean", "5")),
     "outer.lr": Sample("0.6", AMOUNT),
     "outer.mu": Sample("0.8", ("-0.1", "1.0", "much", "nan")),
     "outer.reset_inner": Sample("true", SWITCH),

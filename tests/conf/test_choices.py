@@ -13,6 +13,7 @@ from flodl.spec.checks import ineffective
 from flodl.spec.elche import MODES, ElCheConfig
 from flodl.spec.guard import MsfGuardConfig, NoGuardConfig, TrendGuardConfig
 from flodl.spec.job import JobSpec
+from flodl.spec.outer import DiLoCoConfig, SlowMoConfig
 from flodl.tasks import TASKS
 from tests.conf.composing import CONF, job
 
@@ -61,7 +62,7 @@ def test_the_shipped_choices_are_the_promised_ones() -> None:
     assert found["scheduler"] == {"constant", "cosine", "linear", "multistep", "one_cycle", "step"}
     assert found["guard"] == {"none", "trend", "msf"}
     assert found["meta"] == {"on", "off"}
-    assert found["outer"] == {"average"}
+    assert found["outer"] == {"average", "slowmo", "diloco"}
     assert found["debug"] == {"off", "smoke", "overfit", "inprocess"}
     assert found["task"] == set(TASKS)
 
@@ -86,6 +87,11 @@ def test_an_elche_choice_is_the_preset_of_its_mode(mode: str) -> None:
 )
 def test_a_guard_choice_is_the_default_of_its_kind(choice: str, value: object) -> None:
     assert job([f"guard={choice}"]).guard == value
+
+
+@pytest.mark.parametrize(("choice", "value"), [("slowmo", SlowMoConfig()), ("diloco", DiLoCoConfig())])
+def test_an_outer_choice_is_the_default_of_its_kind(choice: str, value: object) -> None:
+    assert job([f"outer={choice}"]).outer == value
 
 
 def test_what_conf_says_by_default_is_what_the_values_say_by_default() -> None:

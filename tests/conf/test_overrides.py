@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("composing")
 
 MSF = ("guard.nudge", "guard.suppress", "guard.ema")
 SETTINGS = {"guard.name": "guard=none"} | {key: "guard=msf" for key in SAMPLES if key.startswith(MSF)}
-SETTINGS |= {key: "outer=diloco" for key in SAMPLES if key.startswith("outer.")}
+SETTINGS |= {key: "outer=diloco" for key in SAMPLES if key.startswith("outer.")} | {"outer.name": "guard=none"}
 CHOSEN = ("guard.name", "outer.name")  # by a setting
 COMPONENTS = {"model", "dataset", "step", "optim", "scheduler"}
 GROUPS = {*COMPONENTS, "logger"}  # an override of these names a choice

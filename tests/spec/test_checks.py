@@ -10,6 +10,7 @@ from flodl.errors import ConfigError
 from flodl.spec.checks import ineffective
 from flodl.spec.codec import decode_job
 from flodl.spec.elche import MODES
+from flodl.spec.outer import DiLoCoConfig
 from tests.spec.trees import tree, worker, workers
 
 
@@ -83,3 +84,25 @@ def test_loading_ahead_is_ignored_where_nothing_is_loaded_ahead() -> None:
     assert ignored(num_workers=0, prefetch=4) == ["loader.prefetch"]
     assert ignored(resident=True, num_workers=4, pin_memory=False) == ["loader.num_workers", "loader.pin_memory"]
     assert ignored(num_workers=4, prefetch=4, pin_memory=False) == []
+
+
+@pytest.mark.parametrize("name", ["slowmo", "diloco"])
+@pytest.mark.parametrize(
+    ("elche", "why"),
+    [
+        ({"mode": "cpu_sync"}, "elche=cpu_sync averages gradients"),
+        ({"mode": "cpu_cadence", "average": "gradients"}, "elche=cpu_cadence averages gradients"),
+        ({"mode": "cpu_async", "easgd_alpha": 0.5}, "elche.easgd_alpha=0.5 keeps replicas apart from it"),
+    ],
+)
+def test_an_outer_optimizer_needs_a_consensus_of_parameters(name: str, elche: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=f"outer.name={name}: .*{why}"):
+        decode_job(tree(elche=elche, outer={"name": name}))
+
+
+@pytest.mark.parametrize(
+    "elche",
+    [{"mode": "cpu_sync", "average": "parameters"}, {"mode": "cpu_cadence", "easgd_alpha": 0.5}, {"mode": "cpu_async"}],
+)
+def test_an_outer_optimizer_goes_with_averaged_parameters(elche: dict[str, Any]) -> None:
+    assert decode_job(tree(elche=elche, outer={"name": "diloco", "mu": 0.8})).outer == DiLoCoConfig(mu=0.8)

@@ -37,7 +37,8 @@ class Contribution:
     """The work buffer of one generation's rounds: filled, summed in place by the group, then settled to the mean.
 
     members, place: size of the generation and this rank's place in it. extra: more tail elements for the rule.
-    pooled: pool variances; else buffers are plain means. scratch: a buffer of this generation, for the rule.
+    pooled: pool variances; else buffers are plain means. scratch, velocity: buffers of this generation, for the rule and
+    its outer optimizer.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Contribution:
         self.flat = Flat(layout, tail=ARRIVALS + members + extra, device=device)
         self.place = place
         self.scratch: Flat | None = None
+        self.velocity: Flat | None = None
         self.arrivals = slice(ARRIVALS, ARRIVALS + members)
         self.extra: Tensor = self.flat.tail[ARRIVALS + members :]
         self.moments = layout.moments if pooled else ()

@@ -3,7 +3,8 @@
 One formula at a step's edge: ``local += a * (target - snapshot)``; where nothing was trained since the snapshot it is
 written ``(1 - a) * local + a * target``, a plain copy at a = 1.
 
-* alpha None: a = 1, target = the round's weighted mean. A correction: steps taken meanwhile stay whole.
+* alpha None: a = 1, target = the round's weighted mean, or what an outer optimizer made of it. A correction: steps taken
+  meanwhile stay whole.
 * alpha a, center "stored": target = the old center; center = (1 - b) * center + b * mean, unweighted over ranks that
   moved.
 * alpha a, center "consensus": target = the round's weighted mean.
@@ -50,7 +51,6 @@ class ElasticRule(ParameterRule):
         super().__init__(model, optimizer, **options)
         self.alpha = alpha
         self.beta = beta
-        self.contribution.scratch = self._flat()
         self.center: Flat | None = self._flat() if alpha is not None and center == "stored" else None
 
     def start(self) -> None:
@@ -60,13 +60,8 @@ class ElasticRule(ParameterRule):
             self.center.copy_(self.consensus)
 
     def standing(self) -> Standing:
-        """The consensus, and the center where one is stored."""
-        return Standing(self.consensus, {} if self.center is None else {"center": self.center})
-
-    def regroup(self, members: int, place: int) -> None:
-        """New buffers: an abandoned round may still write to the old ones."""
-        super().regroup(members, place)
-        self.contribution.scratch = self._flat()
+        """As in cadence, and the center where one is stored."""
+        return super().standing() if self.center is None else Standing(self.consensus, {"center": self.center})
 
     def mass(self, order: RoundOrder) -> float:
         """The stored center is drawn to the plain mean of the ranks that moved; else masses are as ordered."""
@@ -86,7 +81,7 @@ class ElasticRule(ParameterRule):
         """The round, and the difference that the training thread will add: 100 MB of arithmetic it need not do."""
         contribution = self.contribution
         outcome = super().average(averager, order)
-        self._make_difference(outcome, contribution, is_there=order.mass > 0)
+        self._make_difference(outcome, contribution, is_there=order.mass > 0 and self.outer is None)
         return outcome
 
     def repaired(self, result: Sequence[Tensor], order: RoundOrder) -> Outcome:
@@ -111,8 +106,13 @@ class ElasticRule(ParameterRule):
         else:
             self._settle_on(self._target(outcome, mean), self._pull(outcome))
             self.transfer.put_buffers(mean)
-        self.consensus.copy_(mean)
+        self.advance()
         self._move_center(outcome)
+
+    def _contribution(self, members: int, place: int) -> Contribution:
+        made = super()._contribution(members, place)
+        made.scratch = self._flat()
+        return made
 
     def _make_difference(self, outcome: Outcome, contribution: Contribution, *, is_there: bool) -> None:
         """a * (target - snapshot). is_there: mean - snapshot has been computed already."""

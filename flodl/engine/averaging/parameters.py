@@ -13,9 +13,11 @@ from torch.optim import Optimizer
 from flodl.engine.averaging.contribution import Contribution
 from flodl.engine.averaging.flat import Flat, first_nonfinite
 from flodl.engine.averaging.layout import model_layout
+from flodl.engine.averaging.outer import Outer
 from flodl.engine.averaging.rule import Outcome, RoundOrder, Standing, clip, forget_nonfinite, summed
 from flodl.engine.averaging.transfer import Transfer
 from flodl.ports import Averager
+from flodl.spec.outer import AverageConfig, OuterConfig
 
 __all__ = ["ParameterRule", "squared"]
 
@@ -26,6 +28,7 @@ class ParameterRule:
     """Weighted mean of parameters; float buffers with equal weight among ranks that moved; idle ranks adopt it.
 
     flat_device: where vectors are summed: the CPU for gloo, the model's own for NCCL. bn_buffers: pooled, mean, local.
+    outer: what is done to the mean before it is adopted.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class ParameterRule:
         bn_buffers: str = "pooled",
         device: torch.device | None = None,
         flat_device: torch.device | None = None,
+        outer: OuterConfig | None = None,
     ) -> None:
         self.layout = model_layout(model, with_buffers=bn_buffers != "local")
         self.optimizer = optimizer
@@ -46,17 +50,20 @@ class ParameterRule:
         self.transfer = Transfer(self.layout, device or torch.device("cpu"), self.flat_device)
         self.local = self._flat()
         self.consensus = self._flat()
-        self.contribution = Contribution(self.layout, 1, 0, pooled=self.pooled, device=self._flat_place)
+        self.outer = None if outer is None or isinstance(outer, AverageConfig) else Outer(outer, self._flat())
+        self.contribution = self._contribution(1, 0)
         self.trained = False  # whether steps were taken since the snapshot
 
     def start(self) -> None:
         """The model is the consensus from here on."""
         self.transfer.take(self.consensus)
         self.transfer.wait()
+        if self.outer is not None:
+            self.outer.start()
 
     def regroup(self, members: int, place: int) -> None:
-        """New work buffers for a new generation."""
-        self.contribution = Contribution(self.layout, members, place, pooled=self.pooled, device=self._flat_place)
+        """New work buffers for a new generation: an abandoned round may still write to the old ones."""
+        self.contribution = self._contribution(members, place)
 
     def step(self, samples: int) -> None:
         """One local optimizer step."""
@@ -84,6 +91,8 @@ class ParameterRule:
         if moved and mass > 0:
             norm = squared(contribution.flat.parameters)
             apart = (self.distance(contribution) / norm) ** 0.5 if norm > TINY_NORM**2 else 0.0
+        if moved and self.outer is not None:
+            self.outer.propose(contribution, self.consensus)
         return Outcome(order, moved, apart, nonfinite, sums.waited_ms, (ended - began) * 1000, ended)
 
     def distance(self, contribution: Contribution) -> float:
@@ -101,26 +110,39 @@ class ParameterRule:
         Where nobody contributed nothing changes, but for a replica that is not finite: it takes the old consensus.
         """
         if outcome.moved:
-            self.consensus.copy_(self.contribution.flat)
+            self.advance()
         if outcome.moved or outcome.nonfinite:
             self.transfer.put(self.consensus)
         if outcome.nonfinite:
             forget_nonfinite(self.optimizer)
 
+    def advance(self) -> None:
+        """What stands in the contribution is the consensus now."""
+        self.consensus.copy_(self.contribution.flat)
+        if self.outer is not None:
+            self.outer.commit(self.contribution)
+            if self.outer.resets_inner:
+                self.optimizer.state.clear()
+
     def result(self) -> list[Tensor]:
-        """The consensus."""
-        return [vector.clone() for vector in self.consensus.vectors]
+        """The consensus; behind it the outer optimizer's velocity, where there is one."""
+        velocity = [] if self.outer is None else self.outer.velocity.parameters
+        return [vector.clone() for vector in (*self.consensus.vectors, *velocity)]
 
     def repaired(self, result: Sequence[Tensor], order: RoundOrder) -> Outcome:
         """The consensus that another rank holds becomes this one's outcome of the round."""
         self.contribution.load(result)
+        if self.outer is not None:
+            self.outer.load(self.contribution, result[len(self.consensus.vectors) :])
         self.transfer.wait()
         nonfinite = first_nonfinite(self.local) if order.mass > 0 else ""
         return Outcome(order, True, 0.0, nonfinite, 0.0, 0.0, 0.0)
 
     def standing(self) -> Standing:
-        """The consensus; the replica may have gone on."""
-        return Standing(consensus=self.consensus)
+        """The consensus and the outer optimizer's state; the replica may have gone on."""
+        if self.outer is None:
+            return Standing(self.consensus)
+        return Standing(self.consensus, {"velocity": self.outer.velocity}, {"velocity": self.outer.rounds})
 
     def discard(self) -> None:
         """Nothing is held back between rounds but the weights themselves."""
@@ -144,6 +166,11 @@ class ParameterRule:
 
     def _flat(self) -> Flat:
         return Flat(self.layout, device=self._flat_place)
+
+    def _contribution(self, members: int, place: int) -> Contribution:
+        made = Contribution(self.layout, members, place, pooled=self.pooled, device=self._flat_place)
+        made.velocity = None if self.outer is None else self._flat()
+        return made
 
 
 def squared(parts: Iterable[Tensor]) -> float:

@@ -29,7 +29,7 @@ class RoundOrder:
     """One round as this rank takes part in it.
 
     mass: its own, before its values were looked at. consensus: adopt it whole. arrival_ms: since the last round ended
-    here; all members send theirs along, so each knows how long it waited for slower ones.
+    here; all members send theirs along, so each knows how long it waited for slower ones. samples: of all ranks in it.
     """
 
     generation: int
@@ -37,6 +37,7 @@ class RoundOrder:
     mass: float
     consensus: bool = False
     arrival_ms: float = 0.0
+    samples: int = 0
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,13 @@ class Outcome:
 class Standing:
     """What every rank holds alike since the last accepted round; changed in `adopt` alone.
 
-    consensus: None where the model itself is it. outer: by name, what else there is, as parameters (an elastic center).
+    consensus: None where the model itself is it. outer: by name, what else there is, as parameters (an elastic center,
+    an outer optimizer's velocity). counts: by the same names, one element that belongs to it, where there is one.
     """
 
     consensus: Flat | None = None
     outer: Mapping[str, Flat] = field(default_factory=dict)
+    counts: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
 class Rule(Protocol):
