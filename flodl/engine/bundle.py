@@ -7,13 +7,16 @@
     center/<name>                             in the outer member: what else changes with each accepted round
 
 Captured is what everybody holds (the consensus of the last accepted round), never a replica in between; of what is not
-averaged (frozen parameters, integer buffers, optimizer) it is this rank's. What is no tensor goes into `plain`. Nothing
-that the config says anew at every start is kept: learning rates, and how a host computes (fused, foreach).
+averaged (frozen parameters, integer buffers, optimizer, float16's scale) it is this rank's. What is no tensor goes into
+`plain`. Nothing that the config says anew at every start is kept: learning rates, and how a host computes (fused,
+foreach). Other hyperparameters go on as they were, unless the config now says otherwise than it did when the bundle's
+optimizer was built: then what it says now is meant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -24,6 +27,7 @@ from flodl.engine.averaging.flat import Flat
 from flodl.engine.averaging.layout import unshared
 from flodl.engine.averaging.rule import Rule
 from flodl.engine.plain import from_plain, to_plain
+from flodl.engine.precision import Precision
 from flodl.engine.snapshot import Copier, Snapshot
 from flodl.engine.tensorfile import tensors_of
 from flodl.engine.weights import bare_name
@@ -38,12 +42,14 @@ ON_HOST = {"step", "mu_product"}  # scalars that torch's optimizers keep on the 
 
 
 class TrainingState:
-    """Captures and puts back. model, optimizer and rule are those of this rank; for its training thread."""
+    """Captures and puts back. model, optimizer and so on are those of this rank; for its training thread."""
 
-    def __init__(self, model: nn.Module, optimizer: Optimizer, rule: Rule) -> None:
+    def __init__(self, model: nn.Module, optimizer: Optimizer, rule: Rule, precision: Precision | None = None) -> None:
         self._model, self._optimizer, self._rule = model, optimizer, rule
+        self._precision = precision or Precision()
         self._own = {name for name, _ in unshared([*model.named_parameters(), *model.named_buffers()])}
         self._names = {parameter: bare_name(name) for name, parameter in model.named_parameters()}
+        self._built = [_plain_values(group) for group in optimizer.param_groups]
         self._copier = Copier(next(model.parameters()).device)
 
     # ---------------------------------------------------------------------------------------------------- capture
@@ -60,7 +66,8 @@ class TrainingState:
         optimizer = self._optimizer_plain(lambda name, tensor: model.update({name: self._copier.take(tensor)}))
         for what, flat in standing.outer.items():
             outer.update({f"{what}/{name}": self._copier.take(view) for name, view in _parameters(flat).items()})
-        return Snapshot({"model": model, "outer": outer}, {"optimizer": optimizer}, self._copier.leave())
+        plain = {"optimizer": optimizer, "scale": self._precision.standing()}
+        return Snapshot({"model": model, "outer": outer}, plain, self._copier.leave())
 
     def _taken(self, view: Tensor, like: Tensor) -> Tensor:
         """A part of a flat vector as the tensor that it stands for: complex ones lie there as real ones."""
@@ -88,6 +95,7 @@ class TrainingState:
                     for key, value in group.items()
                     if key not in SAID_ANEW
                 },
+                "built": self._built[number],
             }
             for number, group in enumerate(self._optimizer.param_groups)
         ]
@@ -107,28 +115,27 @@ class TrainingState:
 
     # ------------------------------------------------------------------------------------------------------ apply
 
-    def apply(
-        self, members: Mapping[Kind, bytes], plain: Mapping[str, Any], *, asked: Collection[str] = ()
-    ) -> tuple[str, ...]:
-        """Put a bundle back: the exact inverse of `capture`, and the rule's start. Remarks about what was left out.
+    def apply(self, members: Mapping[Kind, bytes], plain: Mapping[str, Any]) -> tuple[str, ...]:
+        """Put a bundle back: the exact inverse of `capture`, and the rule's start. Remarks about what is otherwise.
 
-        asked: the optimizer's hyperparameters that are wanted as they were built now (weight_decay). Raises ConfigError
-        for the first difference, before anything has changed.
+        Raises ConfigError for the first difference, before anything has changed.
         """
         found = {kind: tensors_of(data) for kind, data in members.items()}
         model, optimizer = found["model"], plain["optimizer"]
         self._require_same_tensors(model)
         self._require_same_optimizer(optimizer)
         groups, state = self._read_optimizer(optimizer, model)
+        asked = self._take_what_is_asked(groups, optimizer)
         outer = self._outer_pairs(found.get("outer", {}))
         with torch.no_grad():
             for name, _, tensor in self._tensors():
                 tensor.copy_(model[name])
-            self._put_optimizer(groups, state, asked)
+            self._put_optimizer(groups, state)
+            self._precision.restore(plain.get("scale"))
             self._rule.start()
             for view, tensor in outer:
                 view.copy_(tensor)
-        return self._remarks(found.get("outer", {}))
+        return (*asked, *self._remarks(found.get("outer", {})))
 
     def _require_same_tensors(self, found: Mapping[str, Tensor]) -> None:
         here = {name: (told, tensor) for name, told, tensor in self._tensors()}
@@ -174,14 +181,23 @@ class TrainingState:
         }
         return groups, state
 
-    def _put_optimizer(
-        self, groups: list[dict[str, Any]], state: Mapping[nn.Parameter, dict[str, Any]], asked: Collection[str]
-    ) -> None:
+    def _take_what_is_asked(self, groups: list[dict[str, Any]], plain: Mapping[str, Any]) -> tuple[str, ...]:
+        """Leave to this run's own what its config says otherwise than the bundle's did; each said once."""
+        said: dict[str, str] = {}
+        for values, there, here in zip(groups, plain["groups"], self._built, strict=True):
+            before = there.get("built", {})
+            for key in [key for key in values if key in before and key in here and before[key] != here[key]]:
+                del values[key]
+                now, then = (from_plain(told[key], lambda name: torch.empty(0)) for told in (here, before))
+                said[key] = f"optim.{key} is {now} as it is asked now; it was {then}"
+        return tuple(said.values())
+
+    def _put_optimizer(self, groups: list[dict[str, Any]], state: Mapping[nn.Parameter, dict[str, Any]]) -> None:
         optimizer = self._optimizer
         optimizer.zero_grad(set_to_none=True)
         optimizer.state.clear()
         for group, values in zip(optimizer.param_groups, groups, strict=True):
-            group.update({key: value for key, value in values.items() if key not in asked})
+            group.update(values)
             is_on_device = bool(group.get("fused") or group.get("capturable"))
             for parameter in group["params"]:
                 if parameter in state:
@@ -216,6 +232,19 @@ def _last(name: str) -> str:
 
 def _kind(optimizer: Optimizer) -> str:
     return f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
+
+
+def _plain_values(group: Mapping[str, Any]) -> dict[str, Any]:
+    """A group's hyperparameters as JSON, but those that are no plain values: with these nothing can be compared."""
+
+    def refuse(name: str, _: Tensor) -> None:
+        raise FlodlError(f"{name} is a tensor")
+
+    found: dict[str, Any] = {}
+    for key in group.keys() - SAID_ANEW:
+        with contextlib.suppress(FlodlError):
+            found[key] = to_plain(group[key], key, refuse)
+    return found
 
 
 def _by_name(flat: Flat) -> dict[str, Tensor]:

@@ -6,8 +6,9 @@ nothing in the averaging) and the scale is halved.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -39,6 +40,16 @@ class Precision:
             self.cast = torch.autocast(kind, dtype=getattr(torch, name))
         self._scaler = torch.amp.GradScaler(kind) if name == "float16" else None
         self._scale = self._scaler.get_scale() if self._scaler is not None else 1.0
+
+    def standing(self) -> dict[str, Any] | None:
+        """What the scale has come to, as JSON; None where there is none."""
+        return None if self._scaler is None else self._scaler.state_dict()
+
+    def restore(self, standing: Mapping[str, Any] | None) -> None:
+        """Go on with another one's scale, where there is one on both sides."""
+        if self._scaler is not None and standing is not None:
+            self._scaler.load_state_dict(dict(standing))
+            self._scale = self._scaler.get_scale()
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of `loss` (scaled, in float16)."""

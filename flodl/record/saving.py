@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import msgspec
@@ -57,7 +57,7 @@ class WeightsSink(AtomicFile):
 
 
 @contextlib.contextmanager
-def _weights_told(path: Path) -> Iterator[None]:
+def _weights_told(path: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:

@@ -161,7 +161,9 @@ def make_loop(
         rate=LearningRate(optimizer, schedule, len(data) * epochs),
         pace=Pace(device, speed),
         rounds=Rounds(rank, model, made, averager, niceness=10 if runs_ahead else 0, device=options.get("flat_device")),
-        callbacks=Callbacks(Saver(rank, link, model, TrainingState(model, optimizer, made)), made, built, device),
+        callbacks=Callbacks(
+            Saver(rank, link, model, TrainingState(model, optimizer, made, precision)), made, built, device
+        ),
     )
     return Loop(parts, link, Orders(link, patience_seconds=5.0))
 

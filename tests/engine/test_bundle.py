@@ -17,6 +17,7 @@ from flodl.engine.averaging.gradients import GradientRule
 from flodl.engine.averaging.parameters import ParameterRule
 from flodl.engine.averaging.rule import RoundOrder, Rule
 from flodl.engine.bundle import TrainingState
+from flodl.engine.precision import Precision
 from flodl.engine.schedule import LearningRate
 from flodl.errors import ConfigError, FlodlError
 
@@ -288,14 +289,42 @@ def test_a_compiled_model_has_the_names_of_the_bare_one() -> None:
 
 
 def test_hyperparameters_come_from_the_bundle_but_those_that_are_asked_for_anew() -> None:
-    old, new = (
-        training(lambda p, d=decay, m=m: torch.optim.SGD(p, lr=0.1, momentum=m, weight_decay=d), net=Waves)
-        for decay, m in ((0.01, 0.9), (0.02, 0.5))
-    )
-    old.go(0, 2)
-    new.state.apply(*stored(old.state), asked=["weight_decay"])
-    group = new.optimizer.param_groups[0]
-    assert (group["momentum"], group["weight_decay"]) == (0.9, 0.02)
+    def adam(decay: float) -> Callable[..., Optimizer]:
+        return lambda p: torch.optim.Adam(
+            [{"params": p[:1], "weight_decay": 0.0}, {"params": p[1:]}], weight_decay=decay
+        )
+
+    old, same, new = (training(adam(decay), net=Waves) for decay in (0.01, 0.01, 0.02))
+    state = old.state
+    for group in old.optimizer.param_groups:
+        group["betas"] = (0.85, 0.95)  # as a schedule does on the way
+    members, plain = stored(state)
+    assert same.state.apply(members, plain) == ()
+    assert new.state.apply(members, plain) == ("optim.weight_decay is 0.02 as it is asked now; it was 0.01",)
+    groups = [made.optimizer.param_groups for made in (same, new)]
+    assert [[group["weight_decay"] for group in found] for found in groups] == [[0.0, 0.01], [0.0, 0.02]]
+    assert all(group["betas"] == (0.85, 0.95) for found in groups for group in found)
+
+
+def test_the_scale_of_float16_goes_on_and_is_nothing_to_a_rank_that_has_none() -> None:
+    def half(made: Training) -> tuple[Precision, TrainingState]:
+        precision = Precision("float16", torch.device("cpu"))
+        return precision, TrainingState(made.model, made.optimizer, made.rule, precision)
+
+    made = [training(OPTIMIZERS["sgd"]) for _ in range(3)]
+    (old, old_state), (new, new_state) = half(made[0]), half(made[1])
+    scale = old.standing()
+    assert scale is not None
+    for overflow in (True, False, False):
+        loss = made[0].model(torch.randn(4, 2, 6, 6))
+        old.backward(loss * 1e38 if overflow else loss)
+        assert old.settle(made[0].optimizer) is not overflow
+    members, plain = stored(old_state)
+    new_state.apply(members, plain)
+    assert new.standing() == old.standing() != scale
+    made[2].state.apply(members, plain)
+    new_state.apply(*stored(made[2].state))
+    assert new.standing() == old.standing()
 
 
 def test_a_center_that_only_one_side_keeps_is_told() -> None:
