@@ -3,7 +3,7 @@
 ::
 
     outputs/multirun/<YYYY-MM-DD>/<HH-MM-SS>-<xxxx>/
-        0/  1/  1.2/ (arm 1 again, after its first try failed)  comparison.json  comparison.md
+        0/  1/  1.2/ (arm 1 again, after its first try failed)  comparison.json  comparison.md  comparison.html
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class SweepFolder:
         self.path = Path(path).absolute()
         self.comparison_json_path = self.path / "comparison.json"
         self.comparison_markdown_path = self.path / "comparison.md"
+        self.comparison_page_path = self.path / "comparison.html"
 
     def free_name(self, arm: str) -> str:
         """Where the next try of an arm goes: its own name, or the first of `<name>.2`, `<name>.3` ... without a run."""
@@ -52,6 +53,11 @@ class SweepFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(self.comparison_json_path, document)
         write_atomically(self.comparison_markdown_path, markdown.encode())
+
+    def write_page(self, page: str) -> None:
+        """The comparison as a page."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.comparison_page_path, page.encode())
 
 
 class _Digest(msgspec.Struct):

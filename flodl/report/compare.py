@@ -1,179 +1,232 @@
-"""Arms side by side: one value per arm, as JSON for tools, as Markdown for a file, as tables for a terminal.
+"""The comparison: arms in, one value out that the terminal, Markdown, JSON and the page show. Pure.
 
-loss is the last epoch's training loss; every other figure is the result's own.
+Figures of every arm that trained; means and verdicts of those that ended well. Arms that differ in nothing but their
+seed are one group. Failed arms stay in as failed, skipped ones as skipped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from flodl.record.result import Result, Status
-from flodl.record.text import clean
-from flodl.report.summary import STYLES
+from flodl.report.arm import Arm, own_overrides, shared_overrides
+from flodl.report.figures import FIGURES, Figures, Goal, figures_of, reading
+from flodl.report.next_arm import Suggestion, suggestion
+from flodl.report.verdict import CRITERIA, Criterion, Verdict, criterion_figure, judge, sureness
+from flodl.spec.stop import TRAIN, TargetConfig, wants_less
 
-__all__ = [
-    "COMPARISON_SCHEMA",
-    "Arm",
-    "comparison_json",
-    "comparison_markdown",
-    "comparison_table",
-    "failure_table",
-    "print_comparison",
-    "shared_overrides",
-]
+__all__ = ["COMPARISON_SCHEMA", "Compared", "Comparison", "Group", "Mean", "Question", "compare", "comparison_json"]
 
 COMPARISON_SCHEMA = 1
-UNSUCCESSFUL = ("failed", "interrupted", "skipped")
 
 
-class Arm(msgspec.Struct, frozen=True, kw_only=True):
-    """One arm of a sweep, or one run of several that are compared.
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked. by: the criterion that decides; None: the time to the target. metric: by which quality is judged;
+    None: the evaluation's loss, or what all have. epoch: from 1; None: the last one that all arms reached."""
 
-    name: how it is called in its sweep. overrides: what was typed or swept for it. folder: where its run lies,
-    relative to the sweep's folder where it is inside. attempts: how often it was begun; 0: never. result: None where
-    it left none.
-    """
+    by: Criterion | None = None
+    metric: str | None = None
+    epoch: int | None = None
+    target: TargetConfig = TargetConfig()
+
+
+class Mean(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure over the arms of a group. spread: the sample's standard deviation, null for one arm."""
+
+    mean: float
+    spread: float | None
+    arms: int
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """Arms that differ in nothing but their seed. ended_well: how many of them count. figures: name -> mean."""
 
     name: str
-    overrides: tuple[str, ...] = ()
-    status: Status | Literal["skipped"]
-    reason: str = ""
-    attempts: int = 1
-    folder: str = ""
-    result: Result | None = None
+    arms: tuple[str, ...]
+    seeds: tuple[int, ...]
+    ended_well: int
+    figures: dict[str, Mean]
 
 
-class _Document(msgspec.Struct, kw_only=True):
+class Compared(Arm, frozen=True, kw_only=True):
+    """An arm with its group's name and its figures (null where it trained nothing)."""
+
+    group: str
+    figures: Figures | None
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is shown. epoch: at which arms are compared, 0 where none has one. by: the criterion that
+    decided. conclusion: what is best, in words. verdicts: the deciding one first."""
+
     schema: int = COMPARISON_SCHEMA
-    arms: tuple[Arm, ...]
+    conclusion: str
+    epoch: int
+    metric: str
+    target: Goal | None
+    by: Criterion
+    shared: tuple[str, ...]
+    verdicts: tuple[Verdict, ...]
+    suggestion: Suggestion | None
+    groups: tuple[Group, ...]
+    arms: tuple[Compared, ...]
 
 
-class _Column(msgspec.Struct, frozen=True):
-    name: str
-    cell: Callable[[Result], str]
-
-
-COLUMNS = (
-    _Column("mode", lambda result: result.mode),
-    _Column("loss", lambda result: "" if result.train_loss is None else f"{result.train_loss:.4g}"),
-    _Column("eval", lambda result: ", ".join(f"{name} {value:.4g}" for name, value in sorted(result.eval.items()))),
-    _Column("samples/s", lambda result: f"{result.samples_per_second:,.0f}"),
-    _Column("wall s", lambda result: f"{result.wall_seconds:,.1f}"),
-    _Column("utilisation", lambda result: f"{result.utilisation:.3f}"),
-    _Column("rounds", lambda result: f"{result.rounds:,}"),
-    _Column("anchor", lambda result: f"{result.anchor}"),
-)
-WORDS = ("mode", "eval")  # columns of text, the others are numbers
-
-
-def comparison_json(arms: Sequence[Arm]) -> bytes:
-    """{schema, arms: [{name, overrides, status, reason, attempts, folder, result}]}, result as in result.json."""
-    return msgspec.json.format(msgspec.json.encode(_Document(arms=tuple(arms))), indent=2) + b"\n"
-
-
-def comparison_markdown(arms: Sequence[Arm]) -> str:
-    """A table with a row per arm, and above it what all of them share."""
+def compare(arms: Sequence[Arm], question: Question | None = None) -> Comparison:
+    """Compare arms, in their order."""
+    asked = Question() if question is None else question
+    counted = [arm for arm in arms if arm.counts]
+    epoch = asked.epoch or min((arm.epochs[-1].epoch for arm in counted if arm.epochs), default=0)
+    metric = asked.metric or _metric(counted, epoch)
+    goal = _goal(counted, asked, metric, epoch)
     shared = shared_overrides(arms)
-    head = ["arm", "overrides", "status", *(column.name for column in COLUMNS), "reason"]
-    sides = ["---" if name in ("arm", "overrides", "status", "reason", *WORDS) else "---:" for name in head]
-    lines = [f"# Comparison of {len(arms)} arms", ""]
-    if shared:
-        lines += ["All of them: " + " ".join(_code(text) for text in shared), ""]
-    lines += [_row(head), _row(sides)]
-    for arm in arms:
-        own = " ".join(_code(text) for text in arm.overrides if text not in shared)
-        reason = "" if arm.status == "done" else _plain(_first_line(arm.reason))
-        lines.append(_row([_plain(arm.name), own, arm.status, *(_plain(cell) for cell in _figures(arm)), reason]))
-    return "\n".join(lines) + "\n"
+    names = _group_names(arms, shared)
+    all_compared = tuple(
+        Compared(
+            **{name: getattr(arm, name) for name in arm.__struct_fields__},
+            group=name,
+            figures=None
+            if arm.result is None or not arm.has_trained
+            else figures_of(arm.result, arm.epochs, epoch=epoch, metric=metric, goal=goal),
+        )
+        for arm, name in zip(arms, names, strict=True)
+    )
+    groups = tuple(_group(name, [c for c in all_compared if c.group == name]) for name in dict.fromkeys(names))
+    verdicts = _verdicts(all_compared, asked, metric, epoch, goal)
+    by = verdicts[0].by if verdicts else asked.by or "time_to_target"
+    return Comparison(
+        conclusion=_conclusion(groups, verdicts, metric),
+        epoch=epoch,
+        metric=metric,
+        target=goal,
+        by=by,
+        shared=shared,
+        verdicts=verdicts,
+        suggestion=suggestion(all_compared, groups, verdicts),
+        groups=groups,
+        arms=all_compared,
+    )
 
 
-def comparison_table(arms: Sequence[Arm], padding: int = 2) -> Table:
-    """The same for a terminal, without the reasons."""
-    table = Table(box=None, pad_edge=False, padding=(0, padding, 0, 0), header_style="bold")
-    for name in ("arm", "overrides", "status"):
-        table.add_column(name, overflow="fold")
-    for column in COLUMNS:
-        table.add_column(column.name, justify="left" if column.name in WORDS else "right", overflow="fold")
-    shared = shared_overrides(arms)
-    for arm in arms:
-        own = " ".join(clean(text) for text in arm.overrides if text not in shared)
-        status = Text(arm.status, style=STYLES.get(arm.status, "dim" if arm.status == "skipped" else "bold red"))
-        table.add_row(Text(arm.name), Text(own), status, *(Text(cell) for cell in _figures(arm)))
-    return table
+def comparison_json(comparison: Comparison) -> bytes:
+    """As docs/comparison.schema.json says: no NaN and no infinity in it, what is absent is null."""
+    return msgspec.json.format(msgspec.json.encode(comparison), indent=2) + b"\n"
 
 
-def failure_table(arms: Sequence[Arm], padding: int = 2) -> Table | None:
-    """Why arms failed, were interrupted or skipped; None where none was."""
-    missed = [arm for arm in arms if arm.status in UNSUCCESSFUL]
-    if not missed:
+def _metric(counted: Sequence[Arm], epoch: int) -> str:
+    """The evaluation's loss, else a figure that all have, else the training's loss."""
+    at = [point.eval for arm in counted for point in arm.epochs if point.epoch == epoch]
+    common = set(at[0]).intersection(*at[1:]) if at else set[str]()
+    if "loss" in common:
+        return "loss"
+    return min(common) if common else f"{TRAIN}loss"
+
+
+def _goal(counted: Sequence[Arm], asked: Question, metric: str, epoch: int) -> Goal | None:
+    """The one that was given, or what all arms reached by that epoch."""
+    target = asked.target
+    if target.metric is not None and target.value is not None:
+        less = wants_less(target.metric, target.mode)
+        return Goal(metric=target.metric, value=target.value, less=less, is_given=True)
+    less = wants_less(metric, target.mode)
+    values = [reading(point, metric) for arm in counted for point in arm.epochs if point.epoch == epoch]
+    known = [value for value in values if value is not None]
+    if not known or len(known) < len(values):
         return None
-    table = Table(box=None, pad_edge=False, padding=(0, padding, 0, 0), header_style="bold")
-    for name in ("arm", "status", "tries", "reason"):
-        table.add_column(name, overflow="fold")
-    for arm in missed:
-        reason = "\n".join(clean(line) for line in arm.reason.splitlines())
-        style = "dim" if arm.status == "skipped" else "bold red"
-        table.add_row(Text(arm.name), Text(arm.status, style=style), Text(f"{arm.attempts}"), Text(reason))
-    return table
+    return Goal(metric=metric, value=max(known) if less else min(known), less=less)
 
 
-def print_comparison(arms: Sequence[Arm], console: Console) -> None:
-    """The table, and below it why arms are missing."""
-    padding = 2 if console.width >= 120 else 1
-    console.print()
-    shared = shared_overrides(arms)
-    if shared:
-        console.print(Text("all arms: " + " ".join(clean(text) for text in shared)), soft_wrap=True)
-    console.print(comparison_table(arms, padding))
-    failures = failure_table(arms, padding)
-    if failures is not None:
-        console.print()
-        console.print(failures)
+def _group_names(arms: Sequence[Arm], shared: Sequence[str]) -> list[str]:
+    """What tells an arm's group from the others, its seed left out."""
+    own = [" ".join(own_overrides(arm, shared, with_seed=False)) for arm in arms]
+    return [name or ("all arms" if len(arms) > 1 else arm.name) for arm, name in zip(arms, own, strict=True)]
 
 
-def shared_overrides(arms: Sequence[Arm]) -> tuple[str, ...]:
-    """What every arm was given; nothing where there is one arm only, for that is all that names it."""
-    if len(arms) < 2:
-        return ()
-    return tuple(text for text in arms[0].overrides if all(text in arm.overrides for arm in arms[1:]))
+def _group(name: str, arms: Sequence[Compared]) -> Group:
+    counted = [arm for arm in arms if arm.counts]
+    values = {
+        figure.name: [v for arm in counted if (v := getattr(arm.figures, figure.name)) is not None]
+        for figure in FIGURES
+    }
+    return Group(
+        name=name,
+        arms=tuple(arm.name for arm in arms),
+        seeds=tuple(sorted({arm.seed for arm in counted if arm.seed is not None})),
+        ended_well=len(counted),
+        figures={key: mean_of(found) for key, found in values.items() if found},
+    )
 
 
-def _figures(arm: Arm) -> list[str]:
-    """The cells of an arm; a run that trained nothing has a mode and no figures."""
-    found = arm.result
-    if found is None:
-        return [""] * len(COLUMNS)
-    trained = found.samples_done > 0
-    return [column.cell(found) if trained or column.name == "mode" else "" for column in COLUMNS]
+def mean_of(values: Sequence[float]) -> Mean:
+    """Mean and spread of at least one value."""
+    spread = stdev(values) if len(values) > 1 else None
+    return Mean(mean=fmean(values), spread=spread, arms=len(values))
 
 
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+def _by_seed(arms: Sequence[Compared], figure: str) -> dict[str, dict[int, float]]:
+    """group -> seed -> value. Several arms of one group and seed count once, with their mean; unknown seeds differ."""
+    found: dict[str, dict[int, list[float]]] = {}
+    for number, arm in enumerate(arms):
+        value = getattr(arm.figures, figure) if arm.counts else None
+        if value is not None:
+            seed = -1 - number if arm.seed is None else arm.seed
+            found.setdefault(arm.group, {}).setdefault(seed, []).append(value)
+    return {name: {seed: fmean(values) for seed, values in seeds.items()} for name, seeds in found.items()}
 
 
-def _first_line(text: str) -> str:
-    return text.splitlines()[0] if text else ""
+def _verdicts(
+    arms: Sequence[Compared], asked: Question, metric: str, epoch: int, goal: Goal | None
+) -> tuple[Verdict, ...]:
+    """By every criterion that there are values for; the one that was asked for first."""
+    less = wants_less(metric, asked.target.mode if asked.target.metric == metric else "auto")
+    titles = _titles(metric, epoch, goal)
+    found: list[Verdict] = []
+    differ = len({arm.epochs[-1].epoch for arm in arms if arm.counts and arm.epochs}) > 1
+    for by, figure in CRITERIA.items():
+        if by == "quality_at_end" and not differ:
+            continue  # it is the same
+        is_less = less if by.startswith("quality") else criterion_figure(by).better == "less"
+        verdict = judge(by, _by_seed(arms, figure), less=is_less, title=titles[by])
+        if verdict is not None:
+            found.append(verdict)
+    return tuple(sorted(found, key=lambda verdict: verdict.by != (asked.by or "time_to_target")))
 
 
-def _plain(text: str) -> str:
-    """Text of a cell: no Markdown in it means anything."""
-    flat = clean(text).replace("\\", "\\\\")
-    for mark in "|<>*_`[]":
-        flat = flat.replace(mark, f"\\{mark}")
-    return flat
+def _titles(metric: str, epoch: int, goal: Goal | None) -> Mapping[Criterion, str]:
+    return {
+        "time_to_target": "time to the target" if goal is None else f"time to {goal_words(goal)}",
+        "quality": f"{metric_words(metric)} at epoch {epoch}",
+        "quality_at_end": f"{metric_words(metric)} at the end",
+        "loss_per_second": "training loss gained per second",
+        "samples_per_second": "rate",
+    }
 
 
-def _code(text: str) -> str:
-    """Foreign text as code. A fence longer than any run of backticks in it; a bar would end the table's cell."""
-    flat = clean(text).replace("|", "\\|")
-    fence = "`"
-    while fence in flat:
-        fence += "`"
-    inner = f" {flat} " if "`" in flat else flat
-    return f"{fence}{inner}{fence}"
+def metric_words(metric: str) -> str:
+    """A metric's name for people: train_loss is the training's, `loss` the evaluation's."""
+    return "training loss" if metric == f"{TRAIN}loss" else f"evaluated {metric}"
+
+
+def goal_words(goal: Goal) -> str:
+    """A goal for people."""
+    what = f"{metric_words(goal.metric)} of {goal.value:.4g} or {'less' if goal.less else 'more'}"
+    return what if goal.is_given else f"{what} (which every arm reached)"
+
+
+def _conclusion(groups: Sequence[Group], verdicts: Sequence[Verdict], metric: str) -> str:
+    """One sentence or two: what is best and how sure that is."""
+    well = [group for group in groups if group.ended_well]
+    if not well:
+        return "No arm ended well, so nothing is compared."
+    if len(well) == 1:
+        only, at_end = well[0], well[0].figures.get("metric_at_end")
+        spread = f" ± {at_end.spread:.2g}" if at_end is not None and at_end.spread is not None else ""
+        quality = f": {metric_words(metric)} {at_end.mean:.4g}{spread} at the end" if at_end is not None else ""
+        return f"Only {only.name} ended well ({only.ended_well} of {len(only.arms)}){quality}."
+    first = verdicts[0]
+    times = f", {first.factor:.2f} times better than {first.runner_up}" if first.factor is not None else ""
+    sure = f"; {sureness(first.evidence)}" if first.evidence is not None else ""
+    criterion = first.said.partition(":")[0]
+    return f"{first.winner} is best by {criterion}{times}{sure}."

@@ -1,98 +1,183 @@
-"""Arms side by side: every figure is the result's, failed arms stay in, foreign text does no harm."""
+"""Reckoned, not felt: every figure by hand, seeds paired, failed arms in, nothing absent shown as 0."""
 
 from __future__ import annotations
 
-import io
 import json
+from pathlib import Path
+from typing import Any
 
-from rich.console import Console
+import jsonschema
+import msgspec
+import pytest
 
 from flodl.record.result import Run, failed_result
-from flodl.report.compare import Arm, comparison_json, comparison_markdown, print_comparison, shared_overrides
-from tests.record.figures import run_result
+from flodl.report.arm import Arm
+from flodl.report.compare import Comparison, Question, compare, comparison_json
+from flodl.report.confidence import compared, two_sided
+from flodl.spec.stop import TargetConfig
+from tests.report.arms import arm, result_of
 
-DONE = Arm(name="0", overrides=("elche=cpu_async", "x=1"), status="done", folder="0", result=run_result())
-SKIPPED = Arm(name="1", overrides=("elche=nccl_sync", "x=1"), status="skipped", reason="NCCL needs GPUs", folder="1")
-NEVER = Arm(name="2", overrides=("elche=cpu_sync", "x=1"), status="interrupted", reason="not started", attempts=0)
-
-
-def printed(*arms: Arm, width: int = 120) -> str:
-    out = io.StringIO()
-    print_comparison(arms, Console(file=out, width=width, markup=False, highlight=False, emoji=False))
-    return out.getvalue()
-
-
-def cells(markdown: str, row: int) -> list[str]:
-    line = [line for line in markdown.splitlines() if line.startswith("|")][row]
-    return [cell.strip() for cell in line.strip("|").split(" | ")]
-
-
-def test_a_row_holds_the_figures_of_its_result() -> None:
-    result = run_result()
-    markdown = comparison_markdown([DONE, SKIPPED, NEVER])
-    row = dict(zip(cells(markdown, 0), cells(markdown, 2), strict=True))
-    assert row["overrides"] == "`elche=cpu_async`"
-    assert row["mode"].replace("\\", "") == result.mode
-    assert row["samples/s"] == f"{result.samples_per_second:,.0f}"
-    assert row["utilisation"] == f"{result.utilisation:.3f}"
-    assert row["rounds"] == f"{result.rounds}"
-    assert row["anchor"] == f"{result.anchor}"
-    assert row["wall s"] == f"{result.wall_seconds:.1f}"
-    assert row["loss"] == f"{result.train_loss:.4g}"
-    for name, value in result.eval.items():
-        assert f"{name} {value:.4g}" in row["eval"]
+SCHEMA = Path(__file__).parents[2] / "docs" / "comparison.schema.json"
+FAST = [arm(f"{s}", "cpu_async", s, [2.0, 1.0, 0.5], [1.0, 0.6, 0.30 + 0.01 * s], seconds=1.0 + 0.1 * s)
+        for s in range(3)]  # fmt: skip
+SLOW = [arm(f"{3 + s}", "cpu_sync", s, [2.2, 1.1, 0.6], [1.1, 0.7, 0.40 + 0.01 * s], seconds=2.0 + 0.15 * s)
+        for s in range(3)]  # fmt: skip
+SKIPPED = Arm(name="6", overrides=("elche=nccl_sync", "trainer.seed=0", "x=1"), status="skipped", reason="no GPU")
+LOST = failed_result(ValueError("a bug"), Run(mode="cpu_async", average="parameters", world_size=2))
+FAILED = Arm(name="7", overrides=("elche=cpu_async", "trainer.seed=9", "x=1"), status="failed", reason="a bug", seed=9,
+             result=LOST)  # fmt: skip
+ALL = [*FAST, *SLOW, SKIPPED, FAILED]
 
 
-def test_arms_without_a_result_stay_in_with_their_reason() -> None:
-    markdown = comparison_markdown([DONE, SKIPPED, NEVER])
-    assert "# Comparison of 3 arms" in markdown
-    assert cells(markdown, 3)[:3] == ["1", "`elche=nccl_sync`", "skipped"]
-    assert cells(markdown, 3)[-1] == "NCCL needs GPUs"
-    assert cells(markdown, 4)[2] == "interrupted"
+def held(comparison: Comparison) -> dict[str, Any]:
+    """Its JSON, held to the schema."""
+    document = json.loads(comparison_json(comparison))
+    jsonschema.validate(document, json.loads(SCHEMA.read_text()))
+    return document
 
 
-def test_a_run_that_trained_nothing_shows_no_figures() -> None:
-    failed = failed_result(ValueError("no"), Run(mode="cpu_async", average="parameters", world_size=2))
-    markdown = comparison_markdown([Arm(name="0", status="failed", reason="no", result=failed)])
-    row = dict(zip(cells(markdown, 0), cells(markdown, 2), strict=True))
-    assert row["mode"] == "cpu\\_async"
-    assert row["samples/s"] == row["rounds"] == row["loss"] == ""
+def described() -> dict[str, Any]:
+    """The schema of what is written. What is in a result.json, docs/run-folder.md says."""
+    made = msgspec.json.schema(Comparison)
+    told = {"description": "as in result.json; null: there is none", "type": ["object", "null"]}
+    made["$defs"]["Compared"]["properties"]["result"] = told | {"default": None}
+    seen: dict[str, Any] = {}
+
+    def keep(node: object) -> None:
+        match node:
+            case {"$ref": str(name)}:
+                name = name.rpartition("/")[2]
+                if name not in seen:
+                    seen[name] = made["$defs"][name]
+                    keep(seen[name])
+            case dict():
+                for value in node.values():
+                    keep(value)
+            case list():
+                for value in node:
+                    keep(value)
+
+    keep({"$ref": made["$ref"]})
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "What comparison.json holds"}
+    return json.loads(json.dumps({**head, "$ref": made["$ref"], "$defs": dict(sorted(seen.items()))}))
 
 
-def test_what_all_arms_share_is_said_once() -> None:
-    assert shared_overrides([DONE, SKIPPED]) == ("x=1",)
-    assert shared_overrides([DONE]) == (), "of a single arm they are its name"
-    assert "All of them: `x=1`" in comparison_markdown([DONE, SKIPPED])
-    assert "`x=1`" not in comparison_markdown([DONE, SKIPPED]).split("| arm")[1]
-    assert "all arms: x=1" in printed(DONE, SKIPPED)
+def test_the_schema_in_the_documents_is_that_of_what_is_written() -> None:
+    assert json.loads(SCHEMA.read_text()) == described()
 
 
-def test_json_holds_every_arm_and_its_whole_result() -> None:
-    document = json.loads(comparison_json([DONE, SKIPPED]))
-    assert document["schema"] == 1
-    first, second = document["arms"]
-    assert first["name"] == "0"
-    assert first["overrides"] == ["elche=cpu_async", "x=1"]
-    assert first["status"] == "done"
-    assert first["result"]["rounds"] == run_result().rounds
-    assert second["result"] is None
-    assert second["reason"] == "NCCL needs GPUs"
+def test_every_figure_of_a_run_by_hand() -> None:
+    figures = compare(ALL).arms[0].figures
+    assert figures is not None
+    rank_time = 9.5 + 9.6 + 2 * (0.1 + 0.2) + (10 - 0.3 - 9.5) + (10 - 0.3 - 9.6)
+    assert figures.loss_at_epoch == 0.5
+    assert figures.metric_at_epoch == figures.metric_at_end == 0.30
+    assert figures.eval_at_epoch == {"loss": 0.30}
+    assert figures.seconds_to_target == 3.0, "the target is 0.42, the worst that any arm ended with"
+    assert figures.loss_per_second == pytest.approx((2.0 - 0.5) / 3.0)
+    assert figures.seconds_per_epoch == 1.0
+    assert figures.idle_share == pytest.approx((0.2 + 0.1) / rank_time)
+    assert figures.averaging_share == pytest.approx(0.4 / rank_time)
+    assert (figures.rounds, figures.anchor, figures.divergence) == (12, 12, 0.012)
 
 
-def test_foreign_text_breaks_neither_table() -> None:
-    evil = Arm(name="0", overrides=("name=a|b`c``d\x1b[31m",), status="failed", reason="x | y\n[red]z\x1b]0;t\x07 <b>")
-    markdown = comparison_markdown([evil])
-    row = [line for line in markdown.splitlines() if line.startswith("| 0")]
-    assert row[0].count(" | ") == markdown.splitlines()[2].count(" | ")
-    assert "``` name=a\\|b`c``d ```" in row[0]
-    assert "x \\| y" in row[0]
-    text = printed(evil)
-    assert "[red]z" in text
-    assert "\x1b" not in text + markdown
+def test_arms_that_differ_in_their_seed_alone_are_one_group_with_mean_and_spread() -> None:
+    found = {group.name: group for group in compare(ALL).groups}
+    assert list(found) == ["elche=cpu_async", "elche=cpu_sync", "elche=nccl_sync"]
+    assert found["elche=cpu_async"].arms == ("0", "1", "2", "7")
+    assert found["elche=cpu_async"].ended_well == 3, "the failed one is in, and counts for nothing"
+    assert found["elche=cpu_async"].seeds == (0, 1, 2)
+    quality = found["elche=cpu_async"].figures["metric_at_epoch"]
+    assert (quality.mean, quality.spread) == (pytest.approx(0.31), pytest.approx(0.01))
+    assert found["elche=nccl_sync"].figures == {}
 
 
-def test_no_figure_is_cut_off_on_a_narrow_terminal() -> None:
-    text = printed(DONE, SKIPPED, NEVER, width=80)
-    assert "…" not in text
-    assert "not started" in text
-    assert max(len(line) for line in text.splitlines()) <= 80
+def test_the_winner_is_told_with_the_test_that_says_how_sure_it_is() -> None:
+    found = compare(ALL)
+    first = found.verdicts[0]
+    assert (found.by, first.winner, first.runner_up) == ("time_to_target", "elche=cpu_async", "elche=cpu_sync")
+    assert first.evidence is not None
+    assert first.evidence.kind == "paired t-test"
+    # differences 3.0, 3.15, 3.3: t = 3.15 / (0.15 / sqrt 3) = 36.37, two degrees of freedom
+    assert first.evidence.p == pytest.approx(two_sided(36.373, 2), rel=1e-3)
+    assert found.conclusion.startswith("elche=cpu_async is best by time to evaluated loss of 0.42 or less")
+    assert "confidence 100% (paired t-test, 3 seeds)" in found.conclusion
+
+
+def test_one_seed_gives_no_confidence_and_asks_for_more() -> None:
+    found = compare([FAST[0], SLOW[0]])
+    assert found.verdicts[0].winner == "elche=cpu_async"
+    assert "no confidence can be given: one seed says nothing of chance" in found.conclusion
+    assert found.suggestion is not None
+    assert found.suggestion.overrides == ("trainer.seed=1,2,3",)
+
+
+def test_seeds_that_do_not_match_are_not_paired() -> None:
+    one, other = {0: 1.0, 1: 1.2, 2: 1.1}, {3: 2.0, 4: 2.1}
+    assert compared(one, other).kind == "Welch's t-test"
+    assert compared(one, {0: 1.1, 1: 1.3, 7: 9.0}).kind == "none", "both differences are the same: no spread to test"
+    assert compared(one, {5: 1.0}).p is None
+
+
+def test_students_distribution_is_that_of_the_tables() -> None:
+    for freedom, t in ((1, 12.706), (2, 4.303), (3, 3.182), (5, 2.571), (10, 2.228), (30, 2.042)):
+        assert two_sided(t, freedom) == pytest.approx(0.05, abs=2e-4)
+    assert two_sided(0.0, 4) == 1.0
+
+
+def test_a_given_target_epoch_metric_and_criterion_are_taken() -> None:
+    question = Question(by="quality", metric="train_loss", epoch=2, target=TargetConfig(metric="loss", value=0.65))
+    found = compare(ALL, question)
+    assert (found.epoch, found.metric, found.by) == (2, "train_loss", "quality")
+    assert found.target is not None
+    assert found.target.is_given
+    fast, slow = found.arms[0].figures, found.arms[3].figures
+    assert fast is not None
+    assert slow is not None
+    assert (fast.metric_at_epoch, fast.seconds_to_target) == (1.0, 2.0)
+    assert slow.seconds_to_target == 6.0
+    missed = compare(ALL, Question(target=TargetConfig(metric="loss", value=0.35))).arms[3].figures
+    assert missed is not None
+    assert missed.seconds_to_target is None, "never reached is absent, not 0"
+
+
+def test_what_is_not_there_is_absent_and_not_0() -> None:
+    lost = arm("0", "cpu_async", 0, [2.0, None], [1.0, None], eval={}, rounds=0)
+    figures = compare([lost]).arms[0].figures
+    assert figures is not None
+    assert (figures.loss_per_second, figures.metric_at_epoch, figures.divergence) == (None, None, None)
+    assert compare([lost]).target is None
+    assert '"loss_per_second": null' in comparison_json(compare([lost])).decode()
+
+
+def test_json_holds_to_its_schema_with_every_arm_and_its_whole_result() -> None:
+    document = held(compare(ALL))
+    first = document["arms"][0]
+    assert first["result"]["rounds"] == 12
+    assert first["figures"]["loss_at_epoch"] == 0.5
+    assert [point["epoch"] for point in first["epochs"]] == [1, 2, 3]
+    assert document["arms"][6]["status"] == "skipped"
+    for arms in ([], [SKIPPED], [FAILED], [FAST[0]]):
+        held(compare(arms))
+
+
+@pytest.mark.parametrize(
+    ("mode", "changes", "wanted"),
+    [
+        ("cpu_sync", {"idle_seconds": 5.0}, "elche=cpu_cadence"),
+        ("cpu_cadence", {"idle_seconds": 5.0}, "elche=cpu_async"),
+        ("cpu_async", {"averaging_seconds": 5.0}, "elche.anchor=24"),
+        ("cpu_async", {"divergence_last": 0.2}, "elche.anchor=6"),
+        ("cpu_async", {"data_wait_seconds": 5.0}, "loader.num_workers=4"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_next_arm_follows_from_what_the_best_one_loses(mode: str, changes: dict[str, float], wanted: str) -> None:
+    best = result_of(mode, eval={"loss": 0.1}, divergence_last=changes.pop("divergence_last", 0.01))
+    ranks = tuple(msgspec.structs.replace(rank, **changes) for rank in best.per_rank)
+    other = arm("1", "solo", 0, [3.0, 2.0], [3.0, 2.0])
+    one = msgspec.structs.replace(arm("0", mode, 0, [2.0, 1.0], [1.0, 0.1]),
+                                  result=msgspec.structs.replace(best, per_rank=ranks))  # fmt: skip
+    found = compare([one, other]).suggestion
+    assert found is not None
+    assert found.overrides == (wanted,)

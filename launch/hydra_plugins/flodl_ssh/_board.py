@@ -13,7 +13,11 @@ from omegaconf import DictConfig
 from flodl.errors import FlodlError, Interrupted, Skipped
 from flodl.record.result import Status
 from flodl.record.sweep import SweepFolder
-from flodl.report.compare import Arm, comparison_json, comparison_markdown, print_comparison
+from flodl.report.arm import Arm
+from flodl.report.compare import Comparison, compare, comparison_json
+from flodl.report.gather import with_history
+from flodl.report.markdown import comparison_markdown
+from flodl.report.tables import print_comparison
 from flodl.report.terminal import terminal_console
 from hydra_plugins.flodl_ssh._options import Options
 from hydra_plugins.flodl_ssh._workshop import Job, Outcome, job_return, told_return
@@ -31,6 +35,7 @@ class Board:
         self._options = options
         self._tell = getattr(task, "told", None)
         self._outcomes: dict[int, Outcome] = {}
+        self._arms: dict[int, Arm] = {}
         self._jobs: tuple[Job, ...] = ()
         self._end: Exception | None = None  # why no further arm begins
 
@@ -49,6 +54,7 @@ class Board:
     def add(self, outcome: Outcome) -> None:
         """An arm has ended."""
         self._outcomes[outcome.job.index] = outcome
+        self._arms.pop(outcome.job.index, None)
         error, which = outcome.error, f"arm {outcome.name}"
         if isinstance(error, Interrupted):
             self.stop(Interrupted(f"not started: {which} was interrupted", exit_code=error.exit_code))
@@ -73,11 +79,12 @@ class Board:
             if job.index not in self._outcomes:
                 self._outcomes[job.index] = Outcome(job=job, ret=job_return(job, end), error=end, name=f"{job.index}",
                                                     folder="", attempts=0)  # fmt: skip
-        arms = self._write()
-        if arms:
-            shown = [arms[i] for i, index in enumerate(sorted(self._outcomes)) if index in self._batch()]
+        comparison = self._write()
+        if comparison is not None:
+            arms = comparison.arms
+            shown = {arms[i].name for i, index in enumerate(sorted(self._outcomes)) if index in self._batch()}
             console = terminal_console()
-            print_comparison(shown, console)
+            print_comparison(comparison, console, shown)
             console.print(f"comparison: {self._folder.comparison_markdown_path}", soft_wrap=True)
         if self._tell is not None:
             self._tell([(o.ret.overrides or [], o.error) for _, o in sorted(self._outcomes.items())])
@@ -91,16 +98,20 @@ class Board:
     def _batch(self) -> set[int]:
         return {job.index for job in self._jobs}
 
-    def _write(self) -> list[Arm]:
-        """Write the comparison of all arms so far; nothing where there is nothing to tell (a dry run)."""
-        arms = [self._arm(outcome) for _, outcome in sorted(self._outcomes.items())]
+    def _write(self) -> Comparison | None:
+        """Write the comparison of all arms so far; None where there is nothing to tell (a dry run)."""
+        for index, outcome in self._outcomes.items():
+            if index not in self._arms:
+                self._arms[index] = with_history(self._arm(outcome), self._folder.path)
+        arms = [arm for _, arm in sorted(self._arms.items())]
         if all(arm.status == "done" and arm.result is None for arm in arms):
-            return []
+            return None
+        comparison = compare(arms)
         try:
-            self._folder.write_comparison(comparison_json(arms), comparison_markdown(arms))
+            self._folder.write_comparison(comparison_json(comparison), comparison_markdown(comparison))
         except OSError as error:
             log.warning(f"the comparison could not be written: {error}")
-        return arms
+        return comparison
 
     def _arm(self, outcome: Outcome) -> Arm:
         error = outcome.error

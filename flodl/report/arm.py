@@ -1,0 +1,58 @@
+"""An arm of a sweep, or a run of several that are compared, and what its overrides say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from flodl.record.result import Result, Status
+from flodl.record.sweep import FINISHED
+from flodl.report.history import EpochPoint
+
+__all__ = ["SEED", "Arm", "own_overrides", "shared_overrides"]
+
+SEED = "trainer.seed"
+
+
+class Arm(msgspec.Struct, frozen=True, kw_only=True):
+    """One arm of a sweep, or one run of several that are compared.
+
+    name: how it is called in its sweep. overrides: what was typed or swept for it. folder: where its run lies,
+    relative to the sweep's folder where it is inside. attempts: how often it was begun; 0: never. result: None where
+    it left none. seed: of its job, None where that is not known. epochs: what its metrics tell.
+    """
+
+    name: str
+    overrides: tuple[str, ...] = ()
+    status: Status | Literal["skipped"]
+    reason: str = ""
+    attempts: int = 1
+    folder: str = ""
+    result: Result | None = None
+    seed: int | None = None
+    epochs: tuple[EpochPoint, ...] = ()
+
+    @property
+    def has_trained(self) -> bool:
+        """There are figures of it."""
+        return self.result is not None and self.result.samples_done > 0
+
+    @property
+    def counts(self) -> bool:
+        """It ended well, here or in an earlier run of the same job: it takes part in means and verdicts."""
+        return self.has_trained and self.result is not None and self.result.status in FINISHED
+
+
+def shared_overrides(arms: Sequence[Arm]) -> tuple[str, ...]:
+    """What every arm was given; nothing where there is one arm only, for that is all that names it."""
+    if len(arms) < 2:
+        return ()
+    return tuple(text for text in arms[0].overrides if all(text in arm.overrides for arm in arms[1:]))
+
+
+def own_overrides(arm: Arm, shared: Sequence[str], *, with_seed: bool = True) -> tuple[str, ...]:
+    """What this arm was given beside what all were."""
+    own = (text for text in arm.overrides if text not in shared)
+    return tuple(text for text in own if with_seed or text.lstrip("+").partition("=")[0] != SEED)
