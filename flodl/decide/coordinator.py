@@ -31,6 +31,14 @@ from flodl.decide.messages import (
 from flodl.decide.mind import Mind
 from flodl.decide.recovery import on_death, on_group_formed, on_stall, on_suspected, stalls_at
 from flodl.decide.resuming import on_resumed
+from flodl.decide.returning import (
+    on_joined,
+    on_late_joiners,
+    on_replacement,
+    on_replacement_lost,
+    on_restarts,
+    restarts_at,
+)
 from flodl.decide.roster import Place
 from flodl.decide.stopping import on_end_by
 from flodl.decide.training import on_averaging_done, on_stop, on_time, on_window_done
@@ -51,7 +59,7 @@ class Coordinator:
         """What follows from `event`: orders in the order in which they are to be carried out, each with its reason."""
         if self.over:
             return ()
-        told = [*on_stall(self._mind, event.at), *on_time(self._mind, event.at)]
+        told = [command for on_clock in _CLOCK for command in on_clock(self._mind, event.at)]
         return tuple(told if self.over else [*told, *_TABLE[type(event)](self._mind, event)])
 
     @property
@@ -61,7 +69,7 @@ class Coordinator:
         if state.activity == "over":
             return None
         has_stopped = state.stop is not None or state.activity == "finishing"
-        dues = (stalls_at(self._mind), None if has_stopped else state.stopping.due)
+        dues = (stalls_at(self._mind), restarts_at(self._mind), None if has_stopped else state.stopping.due)
         return min((due for due in dues if due is not None), default=None)
 
     @property
@@ -96,21 +104,32 @@ def _on_group(mind: Mind, event: GroupFormed) -> list[Command]:
         return []
     if mind.state.activity == "forming":
         return on_first_group(mind, event)
+    if mind.state.activity == "joining":
+        return on_joined(mind, event)
     return on_group_formed(mind, event) if mind.state.activity in ("recovering", "repairing") else []
+
+
+def _on_ready(mind: Mind, event: RankReady) -> list[Command]:
+    return on_ready(mind, event) if mind.state.activity == "gathering" else on_replacement(mind, event)
 
 
 def _on_loss(mind: Mind, event: RankDied | RankFailed) -> list[Command]:
     if mind.state.activity in ("gathering", "forming"):
         return on_loss_before_start(mind, event)
-    return on_death(mind, event)
+    membership = mind.state.membership
+    if event.incarnation != membership.incarnation(event.rank):
+        return []  # of a process that was replaced
+    return (on_replacement_lost if event.rank in membership.awaited else on_death)(mind, event)
 
 
 def _on_time_reached(mind: Mind, event: TimeReached) -> list[Command]:
     return []  # every event tells the time: on_time has judged it
 
 
+_CLOCK = (on_late_joiners, on_stall, on_restarts, on_time)  # what the time that any event tells may make due
+
 _TABLE: dict[type, Callable[[Mind, Any], list[Command]]] = {
-    RankReady: on_ready,
+    RankReady: _on_ready,
     GroupFormed: _on_group,
     WindowDone: on_window_done,
     AveragingDone: on_averaging_done,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from flodl.decide.messages import BundleKept, CallbackName, Command, Finish, Goodbye, StopRequested
 from flodl.decide.mind import Mind, alert
+from flodl.decide.rejoin import dismiss_awaited
 from flodl.decide.saving import begin_save, failure_code, note_kept, save_failed
 from flodl.spec.checkpoint import SaveReason
 
@@ -31,7 +32,7 @@ def begin_finish(mind: Mind, reason: str, at: float) -> list[Command]:
     state = mind.state
     state.activity = "finishing"
     state.order = None
-    return _ask_saver(mind, reason, at)
+    return [*dismiss_awaited(mind), *_ask_saver(mind, reason, at)]
 
 
 def _ask_saver(mind: Mind, reason: str, at: float) -> list[Command]:
@@ -167,7 +168,8 @@ def _end(mind: Mind) -> list[Command]:
         return mind.end(state.stop.status, _exit_code(state.stop), state.stop.reason)
     if state.membership.causes:
         return mind.end("degraded", 0, f"all epochs are done; on the way: {state.membership.first_cause}")
-    return mind.end("done", 0, f"all {mind.job.trainer.num_epochs} epochs are done")
+    done, deaths = f"all {mind.job.trainer.num_epochs} epochs are done", state.membership.deaths
+    return mind.end("done", 0, f"{done}; who died on the way came back: {deaths[0]}" if deaths else done)
 
 
 def _end_unsaved(mind: Mind) -> list[Command]:

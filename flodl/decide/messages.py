@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from flodl.decide.keeping import BundleKept, Resumed, SaveBegun
+from flodl.decide.replacing import Dismiss, Restart
 from flodl.decide.totals import EpochMetrics, IntervalMetrics, RunTotals, Scalar
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "CallbackResult",
     "Command",
     "Cut",
+    "Dismiss",
     "End",
     "EndBy",
     "EpochEnded",
@@ -38,6 +40,7 @@ __all__ = [
     "RankOrder",
     "RankReady",
     "RankSuspected",
+    "Restart",
     "Resumed",
     "Round",
     "RunWindow",
@@ -100,7 +103,7 @@ class CallbackResult(_Plain, frozen=True, kw_only=True):
 class RankReady(_Plain, frozen=True, kw_only=True, tag=True):
     """A rank has built model, data and step, and can be given work. precision, is_compiled: of its forward passes.
 
-    project: the files of the user's project that it has imported, each with a hash.
+    project: the files of the user's project that it has imported, each with a hash. incarnation: see `Restart`.
     """
 
     at: float
@@ -116,6 +119,7 @@ class RankReady(_Plain, frozen=True, kw_only=True, tag=True):
     is_compiled: bool = False
     versions: dict[str, str] = {}
     project: dict[str, str] = {}
+    incarnation: int = 0
 
 
 class GroupFormed(_Plain, frozen=True, kw_only=True, tag=True):
@@ -198,11 +202,16 @@ class Goodbye(_Plain, frozen=True, kw_only=True, tag=True):
 
 
 class RankDied(_Plain, frozen=True, kw_only=True, tag=True):
-    """A rank is gone (seen by its agent, or declared dead by silence). cause: for people, with the signal's name."""
+    """A rank is gone (seen by its agent, or declared dead by silence). cause: for people, with the signal's name.
+
+    can_return: False where nobody is left on its host who could start it again. incarnation: see `Restart`.
+    """
 
     at: float
     rank: int
     cause: str
+    can_return: bool = True
+    incarnation: int = 0
 
 
 class RankSuspected(_Plain, frozen=True, kw_only=True, tag=True):
@@ -216,13 +225,14 @@ class RankSuspected(_Plain, frozen=True, kw_only=True, tag=True):
 class RankFailed(_Plain, frozen=True, kw_only=True, tag=True):
     """A rank tells its own failure before it ends. kind: config (wrong key or value: exit 2), not_ready (data, device,
     build: exit 3), step (the user's code raised while training), contact (it could not reach the others: where one has
-    died, that is why). message: for people. trace: the last lines."""
+    died, that is why). message: for people. trace: the last lines. incarnation: see `Restart`."""
 
     at: float
     rank: int
     kind: Literal["config", "not_ready", "step", "contact"]
     message: str
     trace: str = ""
+    incarnation: int = 0
 
 
 class StopRequested(_Plain, frozen=True, kw_only=True, tag=True):
@@ -274,7 +284,8 @@ class FormGroup(_Plain, frozen=True, kw_only=True, tag=True):
     (round acceptance after a death); 0: none. A window that waits for `Average` goes on and keeps what it has run; a
     grant ends: the rank falls back to its last finished round and waits for a new order. trial: the rank that, once
     it has the common start, evaluates one batch, so that a broken evaluation is told before anything is trained.
-    bundle: the common start is the bundle of this round; the source fetches it, everybody adopts it.
+    bundle: the common start is the bundle of this round; the source fetches it, everybody adopts it. joiners: ranks
+    that take a place at a round's edge: they alone adopt all that the source holds since `accept_round`.
     """
 
     to: tuple[int, ...]
@@ -284,6 +295,7 @@ class FormGroup(_Plain, frozen=True, kw_only=True, tag=True):
     accept_round: int = 0
     trial: int | None = None
     bundle: int | None = None
+    joiners: tuple[int, ...] = ()
     reason: str
 
 
@@ -377,4 +389,4 @@ class End(_Plain, frozen=True, kw_only=True, tag=True):
 
 
 RankOrder = FormGroup | RunWindow | Average | Cut | Finish  # what goes to ranks
-Command = RankOrder | SaveBegun | EpochEnded | IntervalEnded | Alert | End
+Command = RankOrder | SaveBegun | EpochEnded | IntervalEnded | Alert | Restart | Dismiss | End

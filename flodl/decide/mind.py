@@ -24,15 +24,15 @@ from flodl.spec.job import JobSpec
 
 __all__ = ["Activity", "Mind", "State", "alert", "asked"]
 
-Activity = Literal["gathering", "forming", "training", "recovering", "repairing", "finishing", "over"]
+Activity = Literal["gathering", "forming", "training", "recovering", "repairing", "joining", "finishing", "over"]
 
 
 class State(msgspec.Struct, kw_only=True):
     """All plain state. formed: rank -> newest round it holds, of the group that is being formed. digests: of the
     common start. order: what the ranks run now. accepted: newest accepted round. failure: why the run must end as
     failed once it has saved. bad_rounds: rounds in a row with a contribution that was not finite. epochs_ended: how
-    many were recorded. held_round: the round that a repair spreads. origin: the bundle that the run goes on from, until
-    it does."""
+    many were recorded. repairing_round: the round that a repair spreads. newcomers: ranks that take their places and
+    may not hold the newest accepted round yet. origin: the bundle that the run goes on from, until it does."""
 
     membership: Membership
     ledger: Ledger
@@ -48,6 +48,7 @@ class State(msgspec.Struct, kw_only=True):
     order: Order | None = None
     accepted: int = 0
     repairing_round: int = 0
+    newcomers: list[int] = []
     stop: StopRequested | None = None
     failure: str = ""
     bad_rounds: int = 0
@@ -113,6 +114,7 @@ class Mind:
             phase=self.pace.elche.phase.label,
             eval=dict(state.callbacks.results),
             dead_ranks=state.membership.dead,
+            restarts=state.membership.restarts,
         )
 
     def end(

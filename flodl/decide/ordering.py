@@ -1,6 +1,7 @@
 """Ordering: deal what comes next and tell every rank, with the reason, or begin the end of the run.
 
-An order is given only when everybody holds the result of the one before it, so no order overwrites another.
+An order is given only when everybody holds the result of the one before it, so no order overwrites another. This edge
+is where ranks that come back take their places.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from flodl.decide.finishing import begin_finish
 from flodl.decide.messages import CallbackName, Command, RunWindow, SaveBegun
 from flodl.decide.mind import Mind
 from flodl.decide.pace import GRANT_MS
+from flodl.decide.rejoin import admit
 from flodl.decide.rounds import Order
 from flodl.decide.saving import begin_save, due_saver
 
@@ -23,6 +25,8 @@ def next_order(mind: Mind, at: float) -> list[Command]:
     state = mind.state
     if over := _over(mind):
         return begin_finish(mind, over, at)
+    if joining := admit(mind, at):
+        return joining
     callback_rank = state.callbacks.elect(mind.job.callbacks.policy, mind.alive, mind.speeds)
     begun = _begin_save(mind, callback_rank)
     request, why = _request(mind, callback_rank)

@@ -109,6 +109,10 @@ class Pace:
         """Milliseconds per batch of `ranks`, None where unknown."""
         return {rank: self.elche.smoothed_ms(rank) for rank in ranks}
 
+    def add(self, rank: int) -> None:
+        """A rank joins; what was known of its speed is not held against it."""
+        self.elche.add(rank)
+
     def remove(self, rank: int) -> None:
         """A rank is gone."""
         self.elche.remove(rank)

@@ -17,11 +17,12 @@ from flodl.decide.finishing import begin_finish, on_death_at_end, on_lingering, 
 from flodl.decide.messages import Command, FormGroup, GroupFormed, RankDied, RankFailed, RankSuspected
 from flodl.decide.mind import Mind, alert
 from flodl.decide.ordering import next_order
+from flodl.decide.rejoin import begin_generation, expect, join
 from flodl.decide.rounds import Order
 from flodl.decide.training import average, cut
 from flodl.spec.checkpoint import SaveReason
 
-__all__ = ["on_death", "on_group_formed", "on_stall", "on_suspected", "stalls_at"]
+__all__ = ["end_without_hope", "on_death", "on_group_formed", "on_stall", "on_suspected", "stalls_at"]
 
 _EXIT_WHOLE = 4  # the newest bundle is whole
 _EXIT_FAILED = 5
@@ -46,7 +47,9 @@ def on_death(mind: Mind, event: RankDied | RankFailed) -> list[Command]:
         return on_death_at_end(mind, rank, event.at)
     is_consequence = bool(first) and isinstance(event, RankFailed) and event.kind == "contact"
     why = f"a consequence of the first death: {first}" if is_consequence else "the others go on with its work"
-    told: list[Command] = [alert(f"{mind.name(rank)} died: {cause}", why, rank)]
+    comeback = expect(mind, rank, event.at, can_return=event.can_return if isinstance(event, RankDied) else True)
+    text = f"{mind.name(rank)} died: {cause}" + (f"; {comeback}" if comeback else "")
+    told: list[Command] = [alert(text, why, rank)]
     mind.pace.remove(rank)
     lost = state.callbacks.lose(rank)
     if lost:
@@ -56,7 +59,17 @@ def on_death(mind: Mind, event: RankDied | RankFailed) -> list[Command]:
     ending = _ending(mind)
     if ending is not None:
         return [*told, *_part(mind, *ending, event.at)]
-    return [*told, *_form(mind, event.at, f"{mind.name(rank)} is gone; {len(mind.alive)} ranks go on")]
+    form = join if state.activity == "joining" else _form
+    return [*told, *form(mind, event.at, f"{mind.name(rank)} is gone; {len(mind.alive)} ranks go on")]
+
+
+def end_without_hope(mind: Mind, at: float) -> list[Command]:
+    """Nobody may come back any more: the end of a run that went on for that alone."""
+    state = mind.state
+    if state.failure or state.activity not in ("training", "recovering", "repairing", "joining"):
+        return []
+    ending = _ending(mind) if state.membership.causes and mind.alive else None
+    return [] if ending is None else _part(mind, *ending, at)
 
 
 def _ending(mind: Mind) -> tuple[str, SaveReason] | None:
@@ -68,7 +81,8 @@ def _ending(mind: Mind) -> tuple[str, SaveReason] | None:
     spent = state.membership.is_spent(mind.job.membership.max_failure)
     if spent:
         return f"{first} ({spent})", "max_failure_exceeded"
-    if len(mind.alive) == 1 and mind.job.elche.backend == "nccl":
+    is_alone = len(mind.alive) == 1 and mind.job.elche.backend == "nccl"
+    if is_alone and not state.membership.may_grow:  # while another one may come it trains on, in a group of one
         alone = f"{mind.name(mind.alive[0])} is the only one left, and NCCL cannot go on alone"
         return f"{first} ({alone})", "single_survivor"
     return None
@@ -84,7 +98,7 @@ def _form(mind: Mind, at: float, reason: str, *, repair_from: int | None = None)
     """Have the living ranks form the next generation."""
     state = mind.state
     state.activity = "recovering" if repair_from is None else "repairing"
-    _begin_generation(mind, at + mind.limits.stall)
+    begin_generation(mind, at + mind.limits.stall)
     return [
         FormGroup(
             to=mind.alive,
@@ -102,16 +116,9 @@ def _part(mind: Mind, failure: str, why: SaveReason, at: float) -> list[Command]
     state = mind.state
     state.failure, state.callbacks.why = failure, why
     state.activity = "recovering"
-    _begin_generation(mind, at + mind.limits.collective)
+    begin_generation(mind, at + mind.limits.collective)
     reason = f"the run ends ({why}): each says which round it holds"
     return [FormGroup(to=(rank,), generation=state.generation, ranks=(rank,), reason=reason) for rank in mind.alive]
-
-
-def _begin_generation(mind: Mind, formed_by: float) -> None:
-    state = mind.state
-    state.generation += 1
-    state.formed = {}
-    state.membership.formed_by = formed_by
 
 
 def on_group_formed(mind: Mind, event: GroupFormed) -> list[Command]:
@@ -174,7 +181,7 @@ def stalls_at(mind: Mind) -> float | None:
     state, order, limits = mind.state, mind.state.order, mind.limits
     if state.activity == "finishing":
         return release_by(mind)
-    if state.activity in ("recovering", "repairing"):
+    if state.activity in ("recovering", "repairing", "joining"):
         return state.membership.formed_by
     if state.activity != "training" or order is None or mind.is_solo:
         return None
@@ -193,7 +200,7 @@ def on_stall(mind: Mind, at: float) -> list[Command]:
         return on_lingering(mind, at)
     if due is None or at < due or order is None:
         return []
-    is_forming = state.activity in ("recovering", "repairing")
+    is_forming = state.activity in ("recovering", "repairing", "joining")
     if is_forming and state.failure:
         return _leave_the_silent(mind, order, at)
     what = f"generation {state.generation} was not formed" if is_forming else f"round {order.number} was not averaged"

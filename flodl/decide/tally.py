@@ -104,6 +104,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     phase: str
     eval: dict[str, float]
     dead_ranks: tuple[int, ...]
+    restarts: dict[int, int] = {}
 
 
 class Tally(msgspec.Struct, kw_only=True):
@@ -219,6 +220,7 @@ class Tally(msgspec.Struct, kw_only=True):
             train_loss=self.train_loss,
             eval=outcome.eval,
             dead_ranks=outcome.dead_ranks,
+            restarts=outcome.restarts,
             ranks=tuple(_rank_totals(place, ranks) for place in places),
         )
 

@@ -22,8 +22,8 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds. heartbeat: between signs of life, both ways. suspected: silence that people are told of. dead: silence,
     of a rank to its controller or of the controller to a rank or an agent, that ends it. step: without progress while
     training, at least (see `progress`). callback: one evaluation or save. collective: an averaging, for which all
-    members are there. stall: an averaging that does not come about although nobody is dead ends the run. grace: from
-    TERM to KILL."""
+    members are there. restart: from a death to the start of a replacement; doubled for each further one. stall: an
+    averaging that does not come about although nobody is dead ends the run. grace: from TERM to KILL."""
 
     heartbeat: float = 1.0
     suspected: float = 5.0
@@ -31,6 +31,7 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     step: float = 60.0
     callback: float = 3600.0
     collective: float = 60.0
+    restart: float = 1.0
     stall: float = 300.0
     grace: float = 10.0
 
@@ -54,6 +55,7 @@ def timeouts_of(scale: float) -> Timeouts:
         step=60.0 * scale,
         callback=3600.0 * scale,
         collective=2.0 * dead,
+        restart=1.0 * scale,
         stall=max(10.0 * dead, 300.0 * scale),
         grace=10.0 * scale,
     )

@@ -127,7 +127,8 @@ class RunTotals(_Figures, frozen=True, kw_only=True):
     """The whole run. wall_seconds: first window's start to last accepted round, less evaluation and saves.
 
     ideal_samples_per_second: sum over ranks of what each did per second of its own compute. utilisation: the
-    quotient of samples_per_second and that. samples_done counts accepted samples only.
+    quotient of samples_per_second and that. samples_done counts accepted samples only. dead_ranks: at the end.
+    restarts: rank -> processes that were started for it after its first one had died.
     """
 
     epochs_done: int
@@ -145,3 +146,4 @@ class RunTotals(_Figures, frozen=True, kw_only=True):
     eval: dict[str, float]
     dead_ranks: tuple[int, ...]
     ranks: tuple[RankTotals, ...]
+    restarts: dict[int, int] = {}

@@ -22,8 +22,10 @@ def on_window_done(mind: Mind, event: WindowDone) -> list[Command]:
     state, order = mind.state, mind.state.order
     if order is None or state.activity not in ("training", "recovering"):
         return []
-    if event.round != order.number or event.rank in order.reports or not state.membership.is_alive(event.rank):
-        return []  # of an older round, twice, or from a rank that was declared dead
+    if event.round != order.number or event.rank in order.reports:
+        return []  # of an older round, or twice
+    if not state.membership.hears(event.rank, event.generation):
+        return []  # from a rank that was declared dead, or from before it came back
     if order.alone and event.generation != state.generation:
         return []  # a grant ends with its generation
     had_stop = state.stop is not None

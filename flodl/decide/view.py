@@ -12,7 +12,7 @@ __all__ = ["View", "view_of"]
 class View(msgspec.Struct, frozen=True, kw_only=True):
     """A run now. progress: 0..1 of all samples. shares: each rank's part of the newest round. loss: of the newest
     round, None before the first. samples_per_second: smoothed over rounds. is_settled: anchor and divergence have
-    stopped moving."""
+    stopped moving. awaited_ranks: of the dead, those that may come back. restarts: as in the totals."""
 
     activity: Activity
     epoch: int
@@ -28,6 +28,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     shares: dict[int, float]
     eval: dict[str, float]
     dead_ranks: tuple[int, ...]
+    awaited_ranks: tuple[int, ...] = ()
+    restarts: dict[int, int] = {}
 
 
 def view_of(mind: Mind) -> View:
@@ -50,4 +52,6 @@ def view_of(mind: Mind) -> View:
         shares=dict(state.tally.shares),
         eval=dict(state.callbacks.results),
         dead_ranks=state.membership.dead,
+        awaited_ranks=state.membership.awaited,
+        restarts=state.membership.restarts,
     )
