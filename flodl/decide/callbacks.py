@@ -28,8 +28,8 @@ class Callbacks(msgspec.Struct, kw_only=True):
     may leave. results: newest evaluation. evaluated_at: when the newest one was ordered. midway: it is due within its
     epoch, not at its end. save_due: why a save waits for the next order. saving: the round that `saver` is saving.
     save_tried: ranks whose save has failed since. kept: newest round whose bundle is whole. saved_at: when the newest
-    save became due. why: what the last save is for, where the end is no ordinary one. leaving: who may go; leave_by: when
-    they, and what they save, must be there."""
+    save became due. why: what the last save is for, where the end is no ordinary one. leaving: who may go. leave_by:
+    when they must be gone at the latest, and what they save be in place."""
 
     rank: int | None = None
     eval_due: int | None = None
