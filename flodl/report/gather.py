@@ -25,15 +25,15 @@ class _Document(msgspec.Struct):
     arms: tuple[Arm, ...] = ()
 
 
-class _Trainer(msgspec.Struct):
+class _Trainer(msgspec.Struct, frozen=True):
     seed: int | None = None
 
 
-class _Job(msgspec.Struct):
+class _Job(msgspec.Struct, frozen=True):
     trainer: _Trainer = _Trainer()
 
 
-class _Spec(msgspec.Struct):
+class _Spec(msgspec.Struct, frozen=True):
     """The one field that is looked at, whichever version wrote the file."""
 
     job: _Job = _Job()
