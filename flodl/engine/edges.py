@@ -67,6 +67,7 @@ class Edges:
         parts.slices.say = self.tally.note
         self.round = Round(0, 0, 0, 0)
         self.ran = self.planned = self.ahead = self.epoch = 0
+        self.begun_epoch = -1
         self.is_open = self.is_past = self.is_left = False
         self.averaging: Future[Outcome] | None = None
 
@@ -114,7 +115,7 @@ class Edges:
         reach("average.before", rounds.rank, window=order.round)
         began = time.perf_counter()
         own = shares(order.masses)[rounds.ranks.index(rounds.rank)]
-        wanted = RoundOrder(order.generation, order.round, own, order.consensus)
+        wanted = RoundOrder(order.generation, order.round, own, order.consensus, samples=self.round.samples)
         if self.parts.runs_ahead:
             self.averaging = rounds.submit(wanted, lambda outcome: self.say_averaged(outcome, 0.0))
             return
@@ -131,7 +132,8 @@ class Edges:
         rounds.rule.snapshot()
         reach("average.before", rounds.rank, window=self.round.number)
         try:
-            outcome = self.orders.wait(rounds.submit(RoundOrder(rounds.generation, self.round.number, mass)))
+            order = RoundOrder(rounds.generation, self.round.number, mass, samples=self.round.samples)
+            outcome = self.orders.wait(rounds.submit(order))
         except RegroupedError:
             self.tally.clear()  # what of the grant counts is read off the rounds that are held
             raise
@@ -222,6 +224,13 @@ class Edges:
         self.call_back(named, *(within if order.midway else (order.epoch - 1, 0)))
         if "save" in order.callbacks:
             self.begin_save()
+
+    def begin_epoch(self, epoch: int) -> None:
+        """The first batch of an epoch is next; work that is dealt again begins none."""
+        self.begun_epoch = epoch
+        self.link.activity = "callback"
+        with self.tally.timing("callback"):
+            self.parts.callbacks.begin_epoch(epoch)
 
     def begin_save(self) -> None:
         """Copy what the last round has come to; it is sent beside training."""

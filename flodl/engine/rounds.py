@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from flodl.decide.messages import FormGroup
+from flodl.engine.averaging.ema import Ema
 from flodl.engine.averaging.lane import Lane
 from flodl.engine.averaging.rule import Outcome, RoundOrder, Rule
 from flodl.engine.averaging.start import digest, from_bytes, start_tensors, to_bytes
@@ -25,7 +26,7 @@ class Rounds:
     """Forms groups and runs rounds beside the training thread; changes the model only in `settle` and `adopt`.
 
     niceness: of the averaging thread, above 0 where rounds run beside training. device: where vectors are summed.
-    last_round: newest one held. resuming: what the run goes on from.
+    last_round: newest one held. resuming: what the run goes on from. ema: the consensus's moving average, if any.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Rounds:
         self._niceness = niceness
         self._device = device or torch.device("cpu")
         self.resuming: Resuming | None = None
+        self.ema: Ema | None = None
         self._lane: Lane | None = None
         self._wanted = RoundOrder(0, 0, 0.0)
         self._last_end = time.perf_counter()
@@ -79,7 +81,7 @@ class Rounds:
         self._lane = Lane(f"averaging-{command.generation}", niceness=self._niceness, device=self._device)
         mine: list[Tensor] = []
         if command.source is not None and command.bundle is None:
-            mine = self.rule.result() if command.accept_round else [self._state()]
+            mine = self._result() if command.accept_round else [self._state()]
         return self._lane.submit(lambda: self._join(command, mine))
 
     def settle(self, command: FormGroup, joined: Sequence[Tensor]) -> str:
@@ -96,6 +98,8 @@ class Rounds:
         else:
             from_bytes(joined[0], tensors)
             self.rule.start()
+            if self.ema is not None:
+                self.ema.start()
         return digest(to_bytes(tensors))
 
     @property
@@ -117,6 +121,12 @@ class Rounds:
         """Take over a round's result. On the training thread, at a step's edge."""
         self.rule.adopt(outcome)
         self.last_round = outcome.order.round
+        if self.ema is not None:
+            self.ema.follow(self.rule, outcome)
+
+    def _result(self) -> list[Tensor]:
+        """What the last adopted round gave, for who lacks it; the moving average comes last."""
+        return [*self.rule.result(), *([] if self.ema is None else self.ema.result())]
 
     def _repair(self, command: FormGroup, result: Sequence[Tensor]) -> None:
         """Who lacks the accepted round adopts its result as it would have in the round; who holds it went on."""
@@ -124,7 +134,14 @@ class Rounds:
         if self.last_round >= missed:
             return
         order = self._wanted if self._wanted.round == missed else RoundOrder(command.generation, missed, 1.0)
-        self.adopt(self.rule.repaired(result, order))
+        average: Sequence[Tensor] = ()
+        if self.ema is not None:
+            of_rule = len(result) - len(self.ema.flat.vectors) - 1
+            result, average = result[:of_rule], result[of_rule:]
+        self.rule.adopt(self.rule.repaired(result, order))
+        self.last_round = missed
+        if self.ema is not None:
+            self.ema.load(average)
 
     def _join(self, command: FormGroup, mine: list[Tensor]) -> list[Tensor]:
         source, resuming = command.source, self.resuming if command.bundle is not None else None
