@@ -23,11 +23,15 @@ _MUST_AGREE = (
 
 
 def readiness_problems(
-    readies: Mapping[int, RankReady], places: Sequence[Place], batch_size: int
+    readies: Mapping[int, RankReady], places: Sequence[Place], batch_size: int, *, newcomer: int | None = None
 ) -> tuple[Problem, ...]:
-    """All that forbids the first window. batch_size: the job's (an epoch is a whole number of such batches)."""
+    """All that forbids the first window. batch_size: the job's (an epoch is a whole number of such batches).
+
+    newcomer: a rank that comes to others who have agreed: where it differs, they are right.
+    """
     found: list[Problem] = []
-    first = readies[min(readies)]
+    present = sorted([place for place in places if place.rank in readies], key=lambda place: place.rank == newcomer)
+    first = readies[present[0].rank]
     if first.num_samples == 0:
         found.append(Problem(key="dataset", constraint="the data set is empty"))
     elif first.num_samples < batch_size:
@@ -41,9 +45,8 @@ def readiness_problems(
         )
     if first.num_parameters == 0:
         found.append(Problem(key="model", constraint="it has no parameters: there is nothing to train"))
-    stale = _stale_files({place.rank: place.host for place in places if place.rank in readies}, readies)
+    stale = _stale_files({place.rank: place.host for place in present}, readies)
     found += [_stale(host, *files) for host, files in stale.items()]
-    present = [place for place in places if place.rank in readies]
     current = [readies[place.rank] for place in present if place.host not in stale]
     for place in present:
         # Other code builds other things: a stale host is told its cause, not what follows from it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flodl.decide.accepting import reclaim_dead
 from flodl.decide.messages import Command, Dismiss, GroupFormed, RankDied, RankFailed, RankReady, Restart
 from flodl.decide.mind import Mind, alert
 from flodl.decide.ordering import next_order
@@ -47,7 +48,7 @@ def on_replacement(mind: Mind, event: RankReady) -> list[Command]:
     if back is None or back.ready_by is None or event.incarnation != back.restarts or not may_restart(mind):
         return []
     readies = {rank: state.readies[rank] for rank in mind.alive} | {event.rank: event}
-    problems = readiness_problems(readies, mind.places, mind.job.trainer.batch_size)
+    problems = readiness_problems(readies, mind.places, mind.job.trainer.batch_size, newcomer=event.rank)
     if problems:
         cause = "; ".join(str(problem) for problem in problems)
         told = [*_lose(mind, event.rank, cause, event.at), Dismiss(rank=event.rank, reason=cause)]
@@ -87,6 +88,7 @@ def on_joined(mind: Mind, event: GroupFormed) -> list[Command]:
         return join(mind, event.at, "not all hold the newest round")
     state.activity = "training"
     told = _welcome(mind, event.at)
+    reclaim_dead(mind)  # who died on the way here
     deal_anew(mind)
     return [*told, *next_order(mind, event.at)]
 

@@ -26,8 +26,9 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     """Durations, milliseconds. ms_per_batch: one per rank. jitter: every duration is scaled by 1 +- jitter.
 
     blend_ms: what adopting a result costs the training thread in cpu_async. first_batch_ms: added to a rank's very
-    first batch (set-up). changes: speeds that move. divergence: what every averaging reports. accuracy: what
-    evaluations tell, one after the other; the last one again and again.
+    first batch (set-up). start_ms: from the order for a replacement to its being ready. changes: speeds that move.
+    divergence: what every averaging reports. accuracy: what evaluations tell, one after the other; the last one again
+    and again.
     """
 
     ms_per_batch: tuple[float, ...]
@@ -38,6 +39,7 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     save_ms: float = 100.0
     blend_ms: float = 0.2
     first_batch_ms: float = 0.0
+    start_ms: float = 60.0
     jitter: float = 0.0
     divergence: float = 0.01
     accuracy: tuple[float, ...] = (0.9,)
@@ -52,11 +54,14 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     kind: death (noticed `notice_ms` later) | stall (frozen for `lasts_ms`; declared dead after `notice_ms` of it) |
     stop (somebody asks the run to end) | duplicate (every message of `rank` comes twice, the second `lasts_ms` later
     at most) | late (messages of `rank` take up to `lasts_ms` longer) | callback (`callback` fails on `rank`) |
-    nonfinite (`rank`'s contribution to its next averaging is not finite).
+    nonfinite (`rank`'s contribution to its next averaging is not finite) | stillborn (replacements of `rank` up to the
+    `nth` die before they are ready) | unready (they never become ready) | foreign (they have built another model).
     When: at_seconds, or after_ms after the n-th command named `on`.
     """
 
-    kind: Literal["death", "stall", "stop", "duplicate", "late", "callback", "nonfinite"]
+    kind: Literal[
+        "death", "stall", "stop", "duplicate", "late", "callback", "nonfinite", "stillborn", "unready", "foreign"
+    ]
     rank: int = 0
     at_seconds: float = 0.0
     on: str = ""

@@ -103,7 +103,7 @@ class VirtualRank:
         self._grant_left = 0
         self._in_round = False
         self._averaging_since: float | None = None
-        self._idle_since: float | None = 0.0
+        self._idle_since: float | None = world.now
         self._formation: FormGroup | None = None
         self._callbacks: list[CallbackResult] = []
 
@@ -321,7 +321,8 @@ class VirtualRank:
         order = self._formation
         if generation != self._generation or order is None:
             return
-        if order.source is not None and order.accept_round > self.last_round:
+        is_mine = not order.joiners or self.rank in order.joiners
+        if order.source is not None and order.accept_round > self.last_round and is_mine:
             self.consensus = dict(source.consensus)
             self.last_round = order.accept_round
         digest = "" if order.source is None or order.accept_round else "start"

@@ -1,7 +1,8 @@
 """The other world: virtual clock, one heap of things to come, ranks that train by sleeping, faults from a list.
 
 Links keep the order of a rank's messages, as ZeroMQ does; a doubled message may come at any later time. A rank that
-is frozen does nothing; one that was declared dead while frozen comes back and is not believed.
+is frozen does nothing; one that was declared dead while frozen comes back and is not believed. Where a rank is started
+again, nothing that its earlier process says or does counts any more.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from flodl.decide.messages import (
     CallbackName,
     CallbackResult,
     Command,
+    Dismiss,
     EndBy,
     Event,
     RankDied,
     RankReady,
     RankSuspected,
+    Restart,
     StopRequested,
     TimeReached,
 )
@@ -35,6 +38,9 @@ from flodl.spec.job import JobSpec
 __all__ = ["VirtualWorld"]
 
 FORMATION = "formation"
+KILLED, SILENT = "killed by SIGKILL", "silent for too long"
+NOBODY = -1  # the incarnation of a rank that has no process
+PLANNED = ("callback", "duplicate", "late", "stillborn", "unready", "foreign")  # kinds that wait for an occasion
 SUSPECTED_PART = 5.0 / 30.0  # of the time after which a silent rank is dead
 
 
@@ -45,6 +51,8 @@ class VirtualWorld:
         self.now = 0.0
         self.ranks = {place.rank: VirtualRank(self, place) for place in roster}
         self.dead: set[int] = set()
+        self._places = {place.rank: place for place in roster}
+        self._incarnations = dict.fromkeys(self.ranks, 0)
         self._costs = costs
         self._random = Random(costs.seed)
         self._meetings = Meetings(self._random)
@@ -61,7 +69,7 @@ class VirtualWorld:
         for place in roster:
             self.send(place.rank, _ready(place, costs))
         for fault in faults:
-            if not fault.on and fault.kind not in ("callback", "duplicate", "late"):
+            if not fault.on and fault.kind not in PLANNED:
                 self._push(fault.at_seconds, lambda fault=fault: self._strike(fault))
 
     # ------------------------------------------------------------------------------------------------- World
@@ -88,6 +96,11 @@ class VirtualWorld:
         self._ordered[name] = self._ordered.get(name, 0) + 1
         for rank in getattr(command, "to", ()):
             self._deliver(rank, command)
+        if isinstance(command, Restart | Dismiss):
+            self._end(command.rank)
+            self._incarnations[command.rank] = NOBODY
+        if isinstance(command, Restart):
+            self._start(command.rank, command.incarnation)
         for fault in self._faults:
             if fault.on == name and fault.nth == self._ordered[name]:
                 self._push(self.now + fault.after_ms / 1000.0, lambda fault=fault: self._strike(fault))
@@ -104,13 +117,13 @@ class VirtualWorld:
 
     def send(self, rank: int, event: Event) -> None:
         at = self._arrival(rank, "up")
-        self._push(at, lambda: event)
+        self._push_of(rank, at, lambda: event)
         for fault in self._faults:
             if fault.rank == rank and fault.kind == "duplicate":
-                self._push(at + self._random.random() * fault.lasts_ms / 1000.0, lambda: event)
+                self._push_of(rank, at + self._random.random() * fault.lasts_ms / 1000.0, lambda: event)
 
     def after(self, rank: int, seconds: float, what: str) -> None:
-        self._push(self.now + seconds, lambda: self._wake(rank, getattr(self.ranks[rank], what)))
+        self._push_of(rank, self.now + seconds, lambda: self._wake(rank, getattr(self.ranks[rank], what)))
 
     def meet(self, rank: int, generation: int, name: str, members: tuple[int, ...], what: Contribution) -> None:
         lasts = self._costs.form_ms if name == FORMATION else self._costs.averaging_ms * (len(members) > 1)
@@ -118,7 +131,7 @@ class VirtualWorld:
         meeting = self._meetings.arrive(key, members, what, self.now, self._jittered(lasts) / 1000.0)
         if meeting is not None:
             for member, at in sorted(meeting.ends_at.items()):
-                self._push(at, lambda member=member: self._wake(member, lambda: self._met(key, member)))
+                self._push_of(member, at, lambda member=member: self._wake(member, lambda: self._met(key, member)))
 
     def step_ms(self, rank: int) -> float:
         speeds = self._speeds[rank]
@@ -142,7 +155,7 @@ class VirtualWorld:
         error = "a planned fault" if (rank, "save") in self._fail_callbacks else ""
         kept = BundleKept(at=0.0, rank=rank, round=number, error=error)
         at = self.now + self._jittered(self._costs.save_ms + self._costs.link_ms) / 1000.0
-        self._push(at, lambda: None if rank in self.dead else kept)
+        self._push_of(rank, at, lambda: None if rank in self.dead else kept)
 
     def is_poisoned(self, rank: int) -> bool:
         poisoned = rank in self._poisoned
@@ -161,6 +174,34 @@ class VirtualWorld:
         self._num_pushed += 1
         heapq.heappush(self._heap, (at, self._num_pushed, happen))
 
+    def _push_of(self, rank: int, at: float, happen: Callable[[], Event | None]) -> None:
+        """Something of a rank's present process: with that one it is void."""
+        mine = self._incarnations[rank]
+        self._push(at, lambda: happen() if self._incarnations[rank] == mine else None)
+
+    def _end(self, rank: int) -> None:
+        """The rank's process ends, where it has not yet."""
+        if rank not in self.dead:
+            self.dead.add(rank)
+            self._meetings.lose(rank, self.now)
+
+    def _start(self, rank: int, incarnation: int) -> None:
+        """Another process for the rank, and what is planned for it."""
+        self._incarnations[rank] = incarnation
+        self._frozen_until.pop(rank, None)
+        kinds = {fault.kind for fault in self._faults if fault.rank == rank and incarnation <= fault.nth}
+        at = self.now + self._jittered(self._costs.start_ms) / 1000.0
+        if "stillborn" in kinds:
+            self._push_of(rank, at, lambda: _died(rank, KILLED, incarnation))
+        elif "unready" not in kinds:
+            self._push_of(rank, at, lambda: self._born(rank, incarnation, "foreign" if "foreign" in kinds else ""))
+
+    def _born(self, rank: int, incarnation: int, model: str) -> Event:
+        self.dead.discard(rank)
+        self.ranks[rank] = VirtualRank(self, self._places[rank])
+        ready = _ready(self._places[rank], self._costs)
+        return msgspec.structs.replace(ready, incarnation=incarnation, fingerprint=model or ready.fingerprint)
+
     def _jittered(self, ms: float) -> float:
         return ms * (1.0 + self._costs.jitter * (2.0 * self._random.random() - 1.0)) if self._costs.jitter else ms
 
@@ -170,7 +211,7 @@ class VirtualWorld:
             return
         thaws = self._frozen_until.get(rank, 0.0)
         if thaws > self.now:
-            self._push(thaws, lambda: self._wake(rank, happen))
+            self._push_of(rank, thaws, lambda: self._wake(rank, happen))
         else:
             happen()
 
@@ -186,7 +227,7 @@ class VirtualWorld:
 
     def _deliver(self, rank: int, command: Command) -> None:
         receiver = self.ranks[rank]
-        self._push(self._arrival(rank, "down"), lambda: self._wake(rank, lambda: receiver.receive(command)))
+        self._push_of(rank, self._arrival(rank, "down"), lambda: self._wake(rank, lambda: receiver.receive(command)))
 
     def _met(self, key: tuple[int, str], rank: int) -> None:
         generation, name = key
@@ -201,7 +242,7 @@ class VirtualWorld:
             member.averaged(generation, int(name.removeprefix("round ")), result)
 
     def _strike(self, fault: Fault) -> Event | None:
-        rank = fault.rank
+        rank, incarnation = fault.rank, self._incarnations[fault.rank]
         match fault.kind:
             case "stop":
                 return StopRequested(at=0.0, reason="a planned stop")
@@ -213,12 +254,11 @@ class VirtualWorld:
                 if fault.lasts_ms / 1000.0 >= suspected:
                     self._push(self.now + suspected, lambda: _suspected(rank, suspected))
                 if fault.lasts_ms >= fault.notice_ms:
-                    self._push(self.now + fault.notice_ms / 1000.0, lambda: _died(rank, "silent for too long"))
+                    self._push(self.now + fault.notice_ms / 1000.0, lambda: _died(rank, SILENT, incarnation))
             case _:
                 if rank not in self.dead and not self.ranks[rank].has_left:
-                    self.dead.add(rank)
-                    self._meetings.lose(rank, self.now)
-                    self._push(self.now + fault.notice_ms / 1000.0, lambda: _died(rank, "killed by SIGKILL"))
+                    self._end(rank)
+                    self._push(self.now + fault.notice_ms / 1000.0, lambda: _died(rank, KILLED, incarnation))
         return None
 
 
@@ -226,8 +266,8 @@ def _suspected(rank: int, seconds: float) -> Event:
     return RankSuspected(at=0.0, rank=rank, silent_seconds=seconds)
 
 
-def _died(rank: int, cause: str) -> Event:
-    return RankDied(at=0.0, rank=rank, cause=cause)
+def _died(rank: int, cause: str, incarnation: int) -> Event:
+    return RankDied(at=0.0, rank=rank, cause=cause, incarnation=incarnation)
 
 
 def _speeds(costs: Costs, rank: int) -> list[tuple[float, float]]:
@@ -236,7 +276,7 @@ def _speeds(costs: Costs, rank: int) -> list[tuple[float, float]]:
     return [(0.0, costs.ms_per_batch[rank]), *changes]
 
 
-def _ready(place: Place, costs: Costs) -> Event:
+def _ready(place: Place, costs: Costs) -> RankReady:
     return RankReady(
         at=0.0,
         rank=place.rank,

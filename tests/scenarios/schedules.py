@@ -19,6 +19,7 @@ __all__ = ["Schedule", "check", "schedule_of"]
 
 MODES = ("cpu_cadence", "cpu_async", "cpu_sync", "cpu_cadence", "cpu_async")
 PHASES = ("FormGroup", "RunWindow", "Average", "Finish")
+OF_REPLACEMENTS = ("stillborn", "unready", "foreign")
 
 
 class Schedule:
@@ -49,7 +50,7 @@ def schedule_of(seed: int) -> Schedule:
         mode,
         elche=elche,
         trainer=TrainerConfig(num_epochs=random.randint(1, 3), batch_size=4),
-        membership=MembershipConfig(max_failure=random.choice((None, None, None, 2, "60%"))),
+        membership=_membership(random),
     )
     costs = Costs(
         ms_per_batch=tuple(random.uniform(1.0, 10.0) for _ in range(num_ranks)),
@@ -59,6 +60,7 @@ def schedule_of(seed: int) -> Schedule:
         save_ms=5.0,
         jitter=random.choice((0.0, 0.3)),
         num_samples=random.randint(32, 160),
+        start_ms=random.choice((1.0, 20.0, 100.0)),
         seed=seed,
         changes=tuple(
             SpeedChange(rank=random.randrange(num_ranks), at_seconds=random.uniform(0, 0.3), ms=random.uniform(1, 20))
@@ -66,7 +68,31 @@ def schedule_of(seed: int) -> Schedule:
         ),
     )
     faults = [_fault(random, num_ranks) for _ in range(random.randint(1, 5))]
+    if job.membership.rejoin:
+        faults += [_fault_of_replacement(random, num_ranks) for _ in range(random.choice((0, 0, 1, 2)))]
     return Schedule(seed, job, places_of(sizes), costs, faults)
+
+
+def _membership(random: Random) -> MembershipConfig:
+    """Half of the runs restart their dead, soon enough for a run of half a second."""
+    most = random.choice((None, None, None, 2, "60%"))
+    if random.random() < 0.5:
+        return MembershipConfig(max_failure=most)
+    return MembershipConfig(max_failure=most, rejoin=True, max_restarts=random.randint(1, 3), timeout_scale=0.02)
+
+
+def _fault_of_replacement(random: Random, num_ranks: int) -> Fault:
+    """Something that strikes on the way back, or as soon as the rank is back."""
+    if random.random() < 0.5:
+        return Fault(kind=random.choice(OF_REPLACEMENTS), rank=random.randrange(num_ranks), nth=random.randint(1, 3))
+    return Fault(
+        kind="death",
+        rank=random.randrange(num_ranks),
+        on=random.choice(("Restart", "Restart", "FormGroup", "FormGroup", "RunWindow")),
+        nth=random.randint(1, 4),
+        after_ms=random.choice((0.0, 1.0, 25.0, 110.0)) * random.random(),
+        notice_ms=random.choice((0.0, 5.0, 100.0)),
+    )
 
 
 def _fault(random: Random, num_ranks: int) -> Fault:
