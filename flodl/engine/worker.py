@@ -165,7 +165,9 @@ def make_loop(payload: RankPayload, built: Built, link: Link) -> Loop:
         callbacks=Callbacks(Saver(payload.rank, link, built.model, state), rule, built, device, job.eval),
     )
     built.model.train()
-    return Loop(parts, link, Orders(link, patience_seconds=limits.collective))
+    # Who is dead, and whether a round is given up, is the coordinator's to say: at the ceiling it does, and no rank that
+    # only waits for a stuck one has left before.
+    return Loop(parts, link, Orders(link, patience_seconds=limits.stall))
 
 
 def make_rule(

@@ -1,127 +1,193 @@
-"""FAULTS rows 1, 2 and 4 to 9: ranks of a real run die, hang, leave early and slow down; the others go on."""
+"""FAULTS rows 1, 2, 4 to 9 and 26: ranks of a real run die, hang, leave early, slow down and run out of memory; the
+others go on. Several faults share a run where each can still be told from the others."""
 
 from __future__ import annotations
 
+import itertools
+import statistics
 from pathlib import Path
 
 import pytest
 
-from flodl.decide.messages import Average, AveragingDone, RunWindow, SaveBegun
-from tests.chaos.struck import LIMITS, Fault, Story, Struck, struck
+from flodl.decide.messages import Alert, Average, AveragingDone, RankDied, RankFailed, RunWindow, SaveBegun, WindowDone
+from flodl.engine.failpoints import Failpoint
+from tests.chaos.stage import BATCH, SCALE, Stage, Tale
 
 NOTICED_SECONDS = 0.5
+BEAT = 1.0 * SCALE
+DEAD, STEP = 30.0 * SCALE, 60.0 * SCALE
 
 
-def goes_on(run: Struck, story: Story, dead: tuple[int, ...] = (1,)) -> None:
-    """Degraded, with everything done once and equal survivors."""
-    result = run.command.result
-    assert (result["status"], result["dead_ranks"]) == ("degraded", list(dead))
-    assert (result["epochs_done"], result["samples_done"]) == (6, 6 * 1488)
-    figures = story.figures()
-    assert set(figures) == {0, 1, 2} - set(dead)
-    assert len({tuple(sorted(values.items())) for values in figures.values()}) == 1, figures
+def kill(*ranks: int, point: str = "step.before", **where: int) -> Failpoint:
+    return Failpoint(point=point, action="kill", ranks=ranks, **where)  # type: ignore[arg-type]
 
 
-def test_a_killed_rank_is_noticed_at_once_and_the_next_round_is_accepted_within_two_windows(tmp_path: Path) -> None:
-    with struck(tmp_path, Fault(kind="kill")) as run:
-        assert run.end() == 0, run.command.output
-        story, at = run.story, run.struck_at(1)
-    goes_on(run, story)
-    (died,) = story.deaths
-    assert (died.rank, died.cause) == (1, "was ended by SIGKILL")
-    assert died.at - at <= NOTICED_SECONDS
-    assert story.next_accepted(died.at) <= 2 * story.window_seconds(at), story.window_seconds(at)
-
-
-@pytest.mark.parametrize("mode", ["cpu_cadence", "cpu_async", "cpu_sync"])
-@pytest.mark.parametrize("part", ["first", "middle", "last"])
-def test_killed_in_an_averaging_a_contribution_counts_wholly_or_not_at_all(
-    tmp_path: Path, part: str, mode: str
+@pytest.mark.row(1)
+def test_a_killed_rank_is_noticed_at_once_and_the_next_round_is_accepted_within_two_windows(
+    stage: Stage, tmp_path: Path
 ) -> None:
-    with struck(tmp_path, Fault(kind=part, count=4), mode=mode) as run:
-        assert run.end() == 0, run.command.output
-        story = run.story
-    goes_on(run, story)
-    assert [died.rank for died in story.deaths] == [1]
+    tale = stage.run(tmp_path / "run", faults=[kill(1, window=6)])
+    tale.assert_whole(dead=[1])
+    died, at = tale.deaths[1], tale.struck[1]
+    assert died.cause == "was ended by SIGKILL"
+    assert died.at - at <= NOTICED_SECONDS
+    rounds = tale.accepted_at()
+    window = max(later - earlier for earlier, later in itertools.pairwise(end for end in rounds if end < at))
+    assert min(end for end in rounds if end > died.at) - died.at <= 2 * window
 
 
-@pytest.mark.parametrize(
-    ("kind", "cause"),
-    [("raise", "ValueError: a label of 12 in ten classes"), ("abort", "SIGABRT"), ("segv", "SIGSEGV")],
-)
-def test_what_a_step_does_to_its_rank_is_named_as_the_first_cause(tmp_path: Path, kind: str, cause: str) -> None:
-    with struck(tmp_path, Fault(kind=kind)) as run:
-        assert run.end() == 0, run.command.output
-        story = run.story
-    goes_on(run, story)
-    assert cause in run.command.result["reason"]
-    assert "rank 1 (cpu of localhost)" in run.command.result["reason"]
-    assert [failure.rank for failure in story.failures] == ([1] if kind == "raise" else [])
+@pytest.mark.row(2)
+@pytest.mark.parametrize("mode", ["cpu_cadence", "cpu_async", "cpu_sync"])
+def test_killed_in_the_first_middle_and_last_part_of_an_averaging_a_contribution_counts_wholly_or_not_at_all(
+    stage: Stage, tmp_path: Path, mode: str
+) -> None:
+    parts = [
+        kill(1, point="average.first", window=3),
+        kill(2, point="average.middle", window=6),
+        kill(3, point="average.last", window=9),
+    ]
+    tale = stage.run(tmp_path / "run", f"elche={mode}", faults=parts, ranks=5)
+    tale.assert_whole(dead=[1, 2, 3])
+    assert set(tale.deaths) == {1, 2, 3}
+    if mode == "cpu_cadence":
+        one, other = stage.met()
+        assert len(one & other) >= tale.learnt().rounds, "survivors went on from the same weights after every round"
+        assert_weighs_what_was_accepted(tale)
 
 
-def test_zero_without_a_goodbye_is_a_death(tmp_path: Path) -> None:
-    with struck(tmp_path, Fault(kind="exit0")) as run:
-        assert run.end() == 0, run.command.output
-        story = run.story
-    goes_on(run, story)
-    assert "ended with exit code 0 and no goodbye" in run.command.result["reason"]
+def assert_weighs_what_was_accepted(tale: Tale) -> None:
+    """Round 3, of which nobody can have had a result, was repeated by the survivors without the dead."""
+    first, again = [order for order in tale.commands(Average) if isinstance(order, Average) and order.round == 3]
+    assert (first.to, again.to) == ((0, 1, 2, 3, 4), (0, 2, 3, 4))
+    assert again.masses == first.masses[:1] + first.masses[2:]
+    done = [event for event in tale.events(AveragingDone) if isinstance(event, AveragingDone) and event.round == 3]
+    assert {(event.rank, event.generation) for event in done} == {(rank, again.generation) for rank in again.to}
 
 
-@pytest.mark.parametrize(("kind", "limit"), [("stop", "dead"), ("hang", "step")])
-def test_a_rank_that_hangs_is_dead_after_the_limit_and_not_before(tmp_path: Path, kind: str, limit: str) -> None:
-    with struck(tmp_path, Fault(kind=kind)) as run:
-        assert run.end() == 0, run.command.output
-        story, at = run.story, run.struck_at(1)
-    goes_on(run, story)
-    (died,) = story.deaths
-    assert died.rank == 1
-    assert LIMITS[limit] - LIMITS["heartbeat"] <= died.at - at <= LIMITS[limit] + 2 * LIMITS["heartbeat"]
-    assert ("nothing was heard" if kind == "stop" else "no progress") in died.cause
+@pytest.mark.row(4, 6, 8)
+def test_each_way_to_end_is_named_and_the_last_rank_goes_on_alone(stage: Stage, tmp_path: Path) -> None:
+    ways = ("raise", "abort", "segv", "exit")
+    faults = [
+        Failpoint(point="step.inside", action=action, ranks=(rank,), window=3 * rank)
+        for rank, action in enumerate(ways, start=1)
+    ]
+    tale = stage.run(tmp_path / "run", faults=faults, ranks=5)
+    tale.assert_whole(dead=[1, 2, 3, 4])
+    assert "rank 1 (cpu of localhost): RuntimeError: failpoint step.inside" in tale.end.reason, "the first cause"
+    assert [(event.rank, event.kind) for event in tale.failures.values()] == [(1, "step")]
+    assert {rank: died.cause for rank, died in tale.deaths.items() if rank != 1} == {
+        2: "was ended by SIGABRT",
+        3: "was ended by SIGSEGV",
+        4: "ended with exit code 0 and no goodbye",
+    }
 
 
-def test_two_ranks_die_at_once_and_the_last_one_goes_on_alone(tmp_path: Path) -> None:
-    with struck(tmp_path, Fault(kind="kill", ranks=(0, 2))) as run:
-        assert run.end() == 0, run.command.output
-        story = run.story
-    goes_on(run, story, dead=(0, 2))
-    assert sorted(died.rank for died in story.deaths) == [0, 2], "one event per rank"
+@pytest.mark.row(5, 7)
+def test_ranks_that_hang_are_dead_after_their_limits_and_not_before(stage: Stage, tmp_path: Path) -> None:
+    """One is stopped, the other one's training thread is stuck while its heart beats: it dies within a recovery."""
+    faults = [
+        Failpoint(point="step.before", action="stop", ranks=(1,), window=5),
+        Failpoint(point="step.before", action="hang", ranks=(2,), window=5),
+    ]
+    tale = stage.run(tmp_path / "run", faults=faults, ranks=4)
+    tale.assert_whole(dead=[1, 2])
+    for rank, limit, words in ((1, DEAD, "nothing was heard from it"), (2, STEP, "no progress")):
+        died = tale.deaths[rank]
+        assert words in died.cause
+        assert limit - BEAT <= died.at - tale.struck[rank] <= limit + 2 * BEAT
 
 
-def test_max_failure_saves_with_the_freshest_survivor_and_ends_as_failed(tmp_path: Path) -> None:
-    with struck(tmp_path, Fault(kind="kill"), "membership.max_failure=1") as run:
-        assert run.end() == 4, run.command.output
-        story, at = run.story, run.struck_at(1)
-        assert (run.command.folder / "run/checkpoints/weights.safetensors").is_file()
-    (save,) = [c for event, said in story.told if event.at > at for c in said if isinstance(c, SaveBegun)]
-    assert save.why == "max_failure_exceeded"
-    assert run.command.result["status"] == "failed"
-    assert "rank 1 (cpu of localhost): was ended by SIGKILL (1 of 3 ranks died" in run.command.result["reason"]
-    assert story.told[-1][0].at - at < 5.0, "nobody waits for a dead quorum"
+@pytest.mark.row(7)
+def test_deaths_in_one_tick_within_a_recovery_and_of_the_callback_rank(stage: Stage, tmp_path: Path) -> None:
+    faults = [
+        kill(1, point="callback"),
+        kill(2, point="group", skip=1),
+        kill(3, 4, window=10),
+    ]
+    tale = stage.run(tmp_path / "run", "eval.every_epochs=1", "callbacks.policy=1", faults=faults, ranks=6)
+    tale.assert_whole(dead=[1, 2, 3, 4])
+    gone = [event.rank for event in tale.events(RankDied, RankFailed) if isinstance(event, (RankDied, RankFailed))]
+    assert sorted(gone) == [1, 2, 3, 4], "one event per rank"
+    told = [command.text for command in tale.commands(Alert) if isinstance(command, Alert)]
+    assert "the evaluation of epoch 0 is lost with rank 1" in told
+    judges = {event.rank for event in tale.events(WindowDone) if isinstance(event, WindowDone) and event.callbacks}
+    assert judges & {0, 3, 4, 5} == judges != set(), "the role has moved"
 
 
-def test_shares_follow_a_rank_that_is_slowed_and_come_back_and_nobody_is_evicted(tmp_path: Path) -> None:
-    with struck(tmp_path, Fault(), "trainer.num_epochs=20", "elche.max_anchor=10", slow="1:60:120:5") as run:
-        assert run.end(120) == 0, run.command.output
-        story = run.story
-    assert run.command.result["status"] == "done"
-    assert story.deaths == []
-    shares = [share_of(1, said) for _, said in story.told if any(isinstance(c, RunWindow) for c in said)]
-    assert min(shares) <= 1.25 / 11 + 0.02, "a fifth of the speed: one part of eleven"
-    assert max(shares[-8:]) >= 0.75 / 3
+@pytest.mark.row(8)
+def test_max_failure_saves_with_the_freshest_survivor_and_ends_as_failed(stage: Stage, tmp_path: Path) -> None:
+    tale = stage.run(tmp_path / "run", "membership.max_failure=1", faults=[kill(1, window=6)])
+    assert (tale.end.status, tale.end.exit_code) == ("failed", 4), tale.shown
+    assert "rank 1 (cpu of localhost): was ended by SIGKILL (1 of 3 ranks died" in tale.end.reason
+    (save,) = [save for save in tale.commands(SaveBegun) if isinstance(save, SaveBegun)]
+    assert (save.why, save.rank != 1) == ("max_failure_exceeded", True)
+    tale.assert_weights()
+    assert tale.told[-1][0].at - tale.struck[1] < 5.0, "nobody waits for a dead quorum"
 
 
-def share_of(rank: int, said: tuple[object, ...]) -> float:
-    """A rank's part of the batches of the windows that are ordered together."""
-    batches = {c.to[0]: sum(one.batches for one in c.rounds) for c in said if isinstance(c, RunWindow)}
-    return batches.get(rank, 0) / sum(batches.values())
+@pytest.mark.row(8)
+def test_a_round_that_does_not_come_about_ends_the_run_with_a_save(stage: Stage, tmp_path: Path) -> None:
+    """An averaging thread is stuck while its rank's heart beats: nobody is dead, and nobody is blamed."""
+    scale = 0.03
+    hang = Failpoint(point="average.first", action="hang", ranks=(1,), window=6)
+    tale = stage.run(tmp_path / "run", f"membership.timeout_scale={scale}", faults=[hang])
+    assert (tale.end.status, tale.end.exit_code) == ("failed", 4), tale.shown
+    assert "round 6 was not averaged in 9 s, and no rank is known to be dead" in tale.end.reason
+    assert (tale.deaths, tale.failures) == ({}, {})
+    (save,) = [save for save in tale.commands(SaveBegun) if isinstance(save, SaveBegun)]
+    assert (save.why, save.round) == ("reduce_stall", 5)
+    tale.assert_weights()
 
 
-def test_an_averaging_weighs_what_was_accepted(tmp_path: Path) -> None:
-    with struck(tmp_path, Fault(kind="first", count=4)) as run:
-        assert run.end() == 0, run.command.output
-        story = run.story
-    orders = [c for _, said in story.told for c in said if isinstance(c, Average) and c.round == 4]
-    assert [len(order.masses) for order in orders] == [3, 2], "repeated by the survivors, without the dead"
-    assert orders[1].masses == (orders[0].masses[0], orders[0].masses[2])
-    done = [e for e, _ in story.told if isinstance(e, AveragingDone) and e.round == 4]
-    assert {(e.rank, e.generation) for e in done} == {(0, 2), (2, 2)}
+@pytest.mark.row(9)
+def test_shares_follow_a_rank_that_is_slowed_to_a_fifth_and_come_back_and_nobody_is_evicted(
+    stage: Stage, tmp_path: Path
+) -> None:
+    first, freed = 6, 16
+    slow = [
+        Failpoint(point="step.inside", action="slow", ranks=(1,), window=number, times=10**6, seconds=0.016)
+        for number in range(first, freed)
+    ]
+    fixed = ("elche.anchor=4", "elche.max_anchor=4", "trainer.num_epochs=2")
+    tale = stage.run(tmp_path / "run", *fixed, faults=slow, samples=280 * BATCH)
+    tale.assert_whole()
+    shares = shares_by_round(tale, 1)
+    for begun in (first, freed):
+        ideal = ideal_share(tale, 1, range(begun + 1, begun + 6))
+        assert shares[begun + 5] == pytest.approx(ideal, rel=0.25), shares
+    assert ideal_share(tale, 1, range(first + 1, first + 6)) < 0.14, "a fifth of the others' speed"
+
+
+def ideal_share(tale: Tale, rank: int, rounds: range) -> float:
+    """A rank's part of what all did per second of their own compute in these rounds."""
+    seconds: dict[int, list[float]] = {}
+    for done in tale.events(WindowDone):
+        if isinstance(done, WindowDone) and done.round in rounds:
+            seconds.setdefault(done.rank, []).append(done.timed_ms / done.timed_batches)
+    speeds = {each: 1 / statistics.median(taken) for each, taken in seconds.items()}
+    return speeds[rank] / sum(speeds.values())
+
+
+def shares_by_round(tale: Tale, rank: int) -> dict[int, float]:
+    """Round -> a rank's part of the batches that were ordered for it."""
+    batches: dict[int, dict[int, int]] = {}
+    for order in tale.commands(RunWindow):
+        assert isinstance(order, RunWindow)
+        batches.setdefault(order.rounds[0].number, {})[order.to[0]] = order.rounds[0].batches
+    return {number: each.get(rank, 0) / sum(each.values()) for number, each in batches.items()}
+
+
+@pytest.mark.row(26)
+def test_out_of_memory_halves_the_slices_or_refuses_the_rank_and_changes_no_number(
+    stage: Stage, tmp_path: Path
+) -> None:
+    faults = [
+        Failpoint(point="step.inside", action="memory", ranks=(1,), window=3, times=2),
+        Failpoint(point="step.inside", action="memory", ranks=(2,), window=5, times=100),
+    ]
+    tale = stage.run(tmp_path / "run", faults=faults)
+    tale.assert_whole(dead=[2])
+    told = [command.text for command in tale.commands(Alert) if isinstance(command, Alert) and command.rank == 1]
+    assert [text.rpartition("slices of ")[2] for text in told if "out of memory" in text] == ["8", "4"]
+    assert "rank 2 (cpu of localhost): one sample of a batch does not fit" in tale.failures[2].message
+    assert "free" in tale.failures[2].message
