@@ -4,7 +4,8 @@
 
     model.param/<name>  model.buffer/<name>   tied ones once, under their first name
     optim/<parameter>/<key>                   the optimizer's tensors
-    center/<name>                             in the outer member: what else changes with each accepted round
+    center/<name> velocity/<name> ema/<name>  in the outer member: what else changes with each accepted round
+    velocity/. ema/.                          how far that has come: one number each
 
 Captured is what everybody holds (the consensus of the last accepted round), never a replica in between; of what is not
 averaged (frozen parameters, integer buffers, optimizer, float16's scale) it is this rank's. What is no tensor goes into
@@ -23,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from flodl.engine.averaging.ema import Ema
 from flodl.engine.averaging.flat import Flat
 from flodl.engine.averaging.layout import unshared
 from flodl.engine.averaging.rule import Rule
@@ -34,10 +36,12 @@ from flodl.engine.weights import bare_name
 from flodl.errors import ConfigError, FlodlError, Problem
 from flodl.record.bundle_names import Kind
 
-__all__ = ["BUFFER", "PARAMETER", "TrainingState"]
+__all__ = ["BUFFER", "COUNT", "EMA", "PARAMETER", "TrainingState"]
 
 PARAMETER, BUFFER, OPTIMIZER = "model.param/", "model.buffer/", "optim/"
 SAID_ANEW = {"params", "param_names", "lr", "initial_lr", "foreach", "fused", "capturable", "differentiable"}
+EMA, COUNT = "ema/", "."  # no tensor of a model has such a name
+BEGINS = {"center": "as the consensus", "velocity": "at rest", "ema": "with the next round"}
 ON_HOST = {"step", "mu_product"}  # scalars that torch's optimizers keep on the CPU, unless fused or capturable
 
 
@@ -50,6 +54,7 @@ class TrainingState:
         self._own = {name for name, _ in unshared([*model.named_parameters(), *model.named_buffers()])}
         self._names = {parameter: bare_name(name) for name, parameter in model.named_parameters()}
         self._built = [_plain_values(group) for group in optimizer.param_groups]
+        self.ema: Ema | None = None  # the consensus's moving average, where the run keeps one
         self._copier = Copier(next(model.parameters()).device)
 
     # ---------------------------------------------------------------------------------------------------- capture
@@ -64,10 +69,22 @@ class TrainingState:
             held = common.get(_last(name))
             model[name] = self._copier.take(tensor) if held is None else self._taken(held, tensor)
         optimizer = self._optimizer_plain(lambda name, tensor: model.update({name: self._copier.take(tensor)}))
-        for what, flat in standing.outer.items():
-            outer.update({f"{what}/{name}": self._copier.take(view) for name, view in _parameters(flat).items()})
+        for what, views in self._carried().items():
+            if what == "ema" and self.ema is not None and not self.ema.has_begun:
+                continue
+            outer.update({f"{what}/{name}": self._copier.take(view) for name, view in views.items()})
         plain = {"optimizer": optimizer, "scale": self._precision.standing()}
         return Snapshot({"model": model, "outer": outer}, plain, self._copier.leave())
+
+    def _carried(self) -> dict[str, dict[str, Tensor]]:
+        """What changes with each accepted round beside the consensus: by what it is, then by name."""
+        standing = self._rule.standing()
+        found = {what: _parameters(flat) for what, flat in standing.outer.items()}
+        for what, count in standing.counts.items():
+            found[what][COUNT] = count
+        if self.ema is not None:
+            found["ema"] = _by_name(self.ema.flat) | {COUNT: self.ema.mass}
+        return found
 
     def _taken(self, view: Tensor, like: Tensor) -> Tensor:
         """A part of a flat vector as the tensor that it stands for: complex ones lie there as real ones."""
@@ -133,6 +150,8 @@ class TrainingState:
             self._put_optimizer(groups, state)
             self._precision.restore(plain.get("scale"))
             self._rule.start()
+            if self.ema is not None:
+                self.ema.start()
             for view, tensor in outer:
                 view.copy_(tensor)
         return (*asked, *self._remarks(found.get("outer", {})))
@@ -205,10 +224,10 @@ class TrainingState:
                     optimizer.state[parameter] = kept
 
     def _outer_pairs(self, found: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
-        """(view of what the rule holds, its value). What the bundle lacks begins as the consensus."""
+        """(view of what is held here, its value). What the bundle lacks begins anew."""
         pairs: list[tuple[Tensor, Tensor]] = []
-        for what, flat in self._rule.standing().outer.items():
-            for name, view in _parameters(flat).items():
+        for what, views in self._carried().items():
+            for name, view in views.items():
                 value = found.get(f"{what}/{name}")
                 if value is None and any(key.startswith(f"{what}/") for key in found):
                     raise _different(f"{what} of {name}", "the bundle has none")
@@ -220,9 +239,9 @@ class TrainingState:
 
     def _remarks(self, outer: Mapping[str, Tensor]) -> tuple[str, ...]:
         """What only one of the two has."""
-        there, here = {name.partition("/")[0] for name in outer}, set(self._rule.standing().outer)
-        left = (f"the bundle's {what} is left out: this mode keeps none" for what in sorted(there - here))
-        fresh = (f"the bundle has no {what}: it begins as the consensus" for what in sorted(here - there))
+        there, here = {name.partition("/")[0] for name in outer}, set(self._carried())
+        left = (f"the bundle's {what} is left out: this run keeps none" for what in sorted(there - here))
+        fresh = (f"the bundle has no {what}: it begins {BEGINS[what]}" for what in sorted(here - there))
         return (*left, *fresh)
 
 

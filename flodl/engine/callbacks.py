@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from flodl.decide.messages import CallbackName, CallbackResult
+from flodl.engine.averaging.ema import Ema
 from flodl.engine.averaging.rule import Rule
 from flodl.engine.build import Built
 from flodl.engine.evaluate import Scope, evaluate, figures
+from flodl.engine.functions import judged
 from flodl.engine.saver import Saver
 from flodl.engine.tally import finite
-from flodl.spec.job import EvalConfig
+from flodl.spec.job import EMA_FIGURE, EvalConfig
 
 __all__ = ["Callbacks"]
 
@@ -29,6 +32,7 @@ class Callbacks:
         self._built = built
         self._device = device
         self._config = config or EvalConfig()
+        self.ema: Ema | None = None  # evaluated beside the consensus
 
     def run(self, name: CallbackName, epoch: int, samples_done: int = 0, *, round_: int = 0) -> CallbackResult:
         """Do it while the model holds the consensus. round_: whose result that is.
@@ -40,10 +44,10 @@ class Callbacks:
         error = ""
         try:
             if name == "eval":
-                with self._rule.consensus_in():
-                    values = self._evaluate()
+                values = self._evaluated()
             else:
                 values = {"bytes": self._saver.save(round_)}
+                self._tell_saved(round_)
         except Exception as trouble:  # noqa: BLE001  whatever the user's metrics or a full disk raise
             error = f"{type(trouble).__name__}: {trouble}"
         seconds = time.perf_counter() - began
@@ -63,27 +67,52 @@ class Callbacks:
             self._saver.begin(round_)
         except Exception as trouble:  # noqa: BLE001  what cannot be stored is reported, and training goes on
             return CallbackResult(name="save", ok=False, error=f"{type(trouble).__name__}: {trouble}")
+        self._tell_saved(round_)
         return None
+
+    def begin_epoch(self, epoch: int) -> None:
+        """What the user's function does before an epoch's first batch. Raises what that raises."""
+        if self._built.functions.epoch is not None:
+            self._built.functions.epoch(epoch, self._built.model)
 
     def try_batch(self) -> CallbackResult:
         """Evaluate one batch as the model is: which figures there are, or why it fails. (0 for what is not finite: an
         untrained model may well overflow.)"""
         built = self._built
         try:
+            if built.functions.eval is not None:
+                return CallbackResult(name="eval", ok=True, values=judged(built.functions.eval, built.model))
             told = figures(built.model, built.step, self._judged, self._scope(limit_batches=1))
         except Exception as trouble:  # noqa: BLE001  whatever the user's metrics raise
             return CallbackResult(name="eval", ok=False, error=f"{type(trouble).__name__}: {trouble}")
+        if self.ema is not None:
+            told |= {EMA_FIGURE + name: value for name, value in told.items()}
         return CallbackResult(name="eval", ok=True, values={name: finite(value) for name, value in told.items()})
+
+    def _tell_saved(self, round_: int) -> None:
+        self._built.functions.saved(round_, self._built.model, self._rule.consensus_in())
 
     @property
     def _judged(self) -> Any:
         """The part of the data set that is evaluated."""
         return self._built.train if self._config.split == "train" else self._built.eval
 
-    def _evaluate(self) -> dict[str, float]:
+    def _evaluated(self) -> dict[str, float]:
+        """Figures of the consensus, and beside them those of its moving average."""
+        wanted = self._config.metrics
+        with self._rule.consensus_in():
+            values = self._evaluate(wanted)
+        if self.ema is not None and self.ema.has_begun:
+            keep = None if wanted is None else [name.removeprefix(EMA_FIGURE) for name in wanted]
+            with self.ema.shown_in(self._device):
+                averaged = self._evaluate(keep)
+            values |= {EMA_FIGURE + name: value for name, value in averaged.items()}
+        return values
+
+    def _evaluate(self, keep: Sequence[str] | None) -> dict[str, float]:
         built = self._built
         scope = self._scope(self._config.limit_batches)
-        return evaluate(built.model, built.step, self._judged, scope, keep=self._config.metrics)
+        return evaluate(built.model, built.step, self._judged, scope, keep=keep)
 
     def _scope(self, limit_batches: int | None) -> Scope:
         """As this rank trains: in slices where whole batches do not fit, in the same precision."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 from flodl.decide.messages import BundleKept
 from flodl.engine.averaging.layout import unshared
-from flodl.engine.bundle import BUFFER, PARAMETER, TrainingState
+from flodl.engine.bundle import BUFFER, COUNT, EMA, PARAMETER, TrainingState
 from flodl.engine.failpoints import reach
 from flodl.engine.orders import Link
 from flodl.engine.snapshot import Snapshot
 from flodl.engine.tensorfile import pieces
 from flodl.engine.weights import bare_name
 from flodl.errors import FlodlError
-from flodl.record.bundle_names import PLAIN, WEIGHTS_FILE, upload_name
+from flodl.record.bundle_names import EMA_WEIGHTS_FILE, PLAIN, WEIGHTS_FILE, upload_name
 
 __all__ = ["Saver"]
 
@@ -61,15 +61,17 @@ class Saver:
     def _send(self, round_: int, snapshot: Snapshot) -> int:
         """The model comes last: with it the bundle is whole."""
         snapshot.freeze()
-        self._link.upload(WEIGHTS_FILE, self._weights(snapshot))
+        self._link.upload(WEIGHTS_FILE, self._weights(snapshot.tensor))
+        if snapshot.has(EMA + COUNT, "outer"):
+            self._link.upload(EMA_WEIGHTS_FILE, self._weights(lambda name: _averaged(snapshot, name)))
         self._link.upload(upload_name(round_, PLAIN), msgspec.json.encode(snapshot.plain))
         reach("save.sending", self._rank)
         for kind in sorted(snapshot.kinds, reverse=True):  # outer before model
             self._link.upload(upload_name(round_, kind), snapshot.chunks(kind))
         return sum(snapshot.num_bytes(kind) for kind in snapshot.kinds)
 
-    def _weights(self, snapshot: Snapshot) -> Iterator[memoryview]:
-        """The same weights under the user's own names; tied ones under each of theirs."""
+    def _weights(self, read: Callable[[str], Tensor]) -> Iterator[memoryview]:
+        """Weights under the user's own names; tied ones under each of theirs. read: by the name in the bundle."""
         tensors: dict[str, Tensor] = {}
         tied: dict[str, str] = {}
         for given, value in self._model.state_dict(keep_vars=True).items():
@@ -78,7 +80,7 @@ class Saver:
             if first is None or not isinstance(value, Tensor):
                 kind = type(value).__name__
                 raise FlodlError(f"weights: {name} is a {kind}; only tensors can be stored without pickle")
-            tensors[name] = snapshot.tensor(first)
+            tensors[name] = read(first)
             if first.partition("/")[2] != name:
                 tied[name] = first.partition("/")[2]
         return pieces(tensors, {"tied": json.dumps(tied, sort_keys=True)} if tied else {})
@@ -93,6 +95,15 @@ def _first_names(model: nn.Module) -> dict[str, str]:
     own = {name for name, _ in unshared([*model.named_parameters(), *model.named_buffers()])}
     places: dict[Any, str] = {_place(tensor): prefix + bare_name(name) for prefix, name, tensor in named if name in own}
     return {name: places.get(_place(tensor), prefix + bare_name(name)) for prefix, name, tensor in named}
+
+
+def _averaged(snapshot: Snapshot, name: str) -> Tensor:
+    """The moving average of a tensor, in the model's own dtype; what is not averaged is the consensus's."""
+    own, average = snapshot.tensor(name), EMA + name.partition("/")[2]
+    if not snapshot.has(average, "outer"):
+        return own
+    found = snapshot.tensor(average, "outer")
+    return (torch.view_as_complex(found) if own.is_complex() else found).to(own.dtype)
 
 
 def _place(tensor: torch.Tensor) -> tuple[object, ...]:

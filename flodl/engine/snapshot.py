@@ -39,9 +39,13 @@ class Snapshot:
             self._arrived.synchronize()
         return self
 
-    def tensor(self, name: str) -> Tensor:
-        """One of the model's."""
-        return self._members["model"][name]
+    def tensor(self, name: str, kind: Kind = "model") -> Tensor:
+        """One of a member's, the model's or another one."""
+        return self._members[kind][name]
+
+    def has(self, name: str, kind: Kind) -> bool:
+        """Whether there is such a tensor."""
+        return name in self._members.get(kind, {})
 
     def num_bytes(self, kind: Kind) -> int:
         """The size of a member's file."""

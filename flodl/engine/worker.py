@@ -20,6 +20,7 @@ from flodl.decide.messages import RankFailed, RankReady
 from flodl.decide.roster import resolve_mode
 from flodl.decide.timeouts import Timeouts, timeouts_of
 from flodl.engine.averaging.elastic import ElasticRule
+from flodl.engine.averaging.ema import Ema
 from flodl.engine.averaging.gradients import GradientRule
 from flodl.engine.averaging.layout import fingerprint
 from flodl.engine.averaging.parameters import ParameterRule
@@ -144,26 +145,19 @@ def make_loop(payload: RankPayload, built: Built, link: Link) -> Loop:
     rounds = Rounds(payload.rank, built.model, rule, averager, niceness=niceness, device=summing)
     rounds.resuming = Resuming(link, state)
     positions = positions_per_epoch(job, built.num_samples)
-    feed = Feed(
-        built.train,
-        batch_size=built.batch_size,
-        seed=job.trainer.seed,
-        num_positions=positions,
-        device=device,
-        loading=built.loading,
-    )
     parts = Parts(
         rank=payload.rank,
         device=device,
         gamma=elche.gamma,
         runs_ahead=beside,
         slices=_slices(payload, built, device),
-        feed=feed,
+        feed=_feed(job, built, device),
         rate=LearningRate(built.optimizer, built.schedule, positions * job.trainer.num_epochs, job.trainer.batch_size),
         pace=Pace(device, payload.speed),
         rounds=rounds,
         callbacks=Callbacks(Saver(payload.rank, link, built.model, state), rule, built, device, job.eval),
     )
+    parts.callbacks.ema = rounds.ema = state.ema = _ema(job, elche, built, rule)
     built.model.train()
     # Who is dead, and whether a round is given up, is the coordinator's to say: at the ceiling it does, and no rank that
     # only waits for a stuck one has left before.
@@ -183,11 +177,32 @@ def make_rule(
         return ParameterRule(built.model, built.optimizer, **common)
     if elche.averages == "gradients":
         return GradientRule(built.model, built.optimizer, **common)
-    common["outer"] = job.outer
-    if not elche.is_async:
-        return ParameterRule(built.model, built.optimizer, **common)
-    alpha, center = elche.easgd_alpha, elche.center
-    return ElasticRule(built.model, built.optimizer, alpha=alpha, beta=elche.beta(num_ranks), center=center, **common)
+    if elche.is_async:
+        common |= {"alpha": elche.easgd_alpha, "beta": elche.beta(num_ranks), "center": elche.center}
+    rule = (ElasticRule if elche.is_async else ParameterRule)(built.model, built.optimizer, **common)
+    rule.move_consensus(job.outer)
+    return rule
+
+
+def _feed(job: JobSpec, built: Built, device: torch.device) -> Feed:
+    return Feed(
+        built.train,
+        batch_size=built.batch_size,
+        seed=job.trainer.seed,
+        num_positions=positions_per_epoch(job, built.num_samples),
+        device=device,
+        loading=built.loading,
+    )
+
+
+def _ema(job: JobSpec, elche: ElCheConfig, built: Built, rule: Rule) -> Ema | None:
+    """The consensus's moving average, where the consensus lies; None where none is asked for."""
+    if job.trainer.ema is None:
+        return None
+    consensus = rule.standing().consensus
+    held = next(built.model.parameters()) if consensus is None else consensus.vectors[0]
+    place = None if held.device.type == "cpu" else held.device  # None: pinned, where that helps
+    return Ema(built.model, job.trainer.ema, with_buffers=elche.bn_buffers != "local", device=place)
 
 
 def positions_per_epoch(job: JobSpec, num_samples: int) -> int:

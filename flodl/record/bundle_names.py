@@ -18,12 +18,24 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["KINDS", "PLAIN", "WEIGHTS_FILE", "BundleNames", "Kind", "MemberName", "Upload", "as_upload", "upload_name"]
+__all__ = [
+    "EMA_WEIGHTS_FILE",
+    "KINDS",
+    "PLAIN",
+    "WEIGHTS_FILE",
+    "BundleNames",
+    "Kind",
+    "MemberName",
+    "Upload",
+    "as_upload",
+    "upload_name",
+]
 
 Kind = Literal["model", "outer"]
 KINDS: tuple[Kind, ...] = ("model", "outer")
 
 WEIGHTS_FILE = "weights.safetensors"
+EMA_WEIGHTS_FILE = "weights.ema.safetensors"  # likewise: their moving average
 PLAIN = "plain"  # what is no tensor travels beside the members, and lies in the meta
 _UPLOAD = re.compile(r"r(\d+)\.(model|outer|plain)")
 
@@ -69,7 +81,8 @@ class BundleNames:
         self.stem = stem
         self._member = re.compile(rf"{head}\.r(\d+)(?:-(\d+))?(\.outer)?\.fdl")
         self._meta = re.compile(rf"{head}\.r(\d+){re.escape(_META)}")
-        self._temporary = re.compile(rf"\.({head}\..+|{re.escape(WEIGHTS_FILE)})\.[0-9a-f]{{8}}\.tmp")
+        weights = "|".join(map(re.escape, (WEIGHTS_FILE, EMA_WEIGHTS_FILE)))
+        self._temporary = re.compile(rf"\.({head}\..+|{weights})\.[0-9a-f]{{8}}\.tmp")
 
     @property
     def links(self) -> dict[Kind | Literal["meta"], str]:
@@ -102,7 +115,7 @@ class BundleNames:
         if found is None:
             return False
         return (
-            found[1] in (*self.links.values(), WEIGHTS_FILE)
+            found[1] in (*self.links.values(), WEIGHTS_FILE, EMA_WEIGHTS_FILE)
             or self.as_member(found[1]) is not None
             or self.as_meta(found[1]) is not None
         )

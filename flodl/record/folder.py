@@ -5,7 +5,7 @@
     outputs/<YYYY-MM-DD>/<HH-MM-SS>-<xxxx>/
         spec.json  journal.jsonl  metrics.jsonl  status.json  result.json  report.html  controller.log
         ranks/<host>.<rank>.log
-        checkpoints/weights.safetensors  and the bundles (`bundle_names`)
+        checkpoints/weights.safetensors  and the bundles (`bundle_names`);  weights.ema.safetensors, with trainer.ema
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from flodl.decide.messages import Command, Event
 from flodl.decide.roster import Place
 from flodl.errors import FlodlError
 from flodl.record.bundle import BundleStore
-from flodl.record.bundle_names import WEIGHTS_FILE
+from flodl.record.bundle_names import EMA_WEIGHTS_FILE, WEIGHTS_FILE
 from flodl.record.files import write_atomically
 from flodl.record.journal import Journal, JournalHeader
 from flodl.record.log import ControllerLog, RankLog
@@ -148,9 +148,9 @@ class RunFolder:
             self._rank_logs[rank] = RankLog(path, f"[{place} r{rank}]")
         return self._rank_logs[rank]
 
-    def weights(self) -> WeightsSink:
+    def weights(self, name: str = WEIGHTS_FILE) -> WeightsSink:
         """The writer of the newest consensus: write chunks, then commit; nothing appears before that."""
-        return WeightsSink(self.weights_path)
+        return WeightsSink(self.checkpoints_path / name)
 
     def bundles(self, config: CheckpointConfig) -> BundleStore:
         """The keeper of the run's bundles."""
@@ -158,9 +158,9 @@ class RunFolder:
 
     def open_upload(self, rank: int, name: str) -> WeightsSink:
         """Where a rank's upload of that name goes. FlodlError for a name that no file of a run has."""
-        if name != WEIGHTS_FILE:
-            raise FlodlError(f"rank {rank} offers {name!r}; a run takes {WEIGHTS_FILE}")
-        return self.weights()
+        if name not in (WEIGHTS_FILE, EMA_WEIGHTS_FILE):
+            raise FlodlError(f"rank {rank} offers {name!r}; a run takes {WEIGHTS_FILE} and {EMA_WEIGHTS_FILE}")
+        return self.weights(name)
 
     def write_report(self, page: str) -> None:
         """The run as a page for people."""

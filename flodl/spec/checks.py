@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from flodl.errors import Problem
 from flodl.spec.elche import ElCheConfig
-from flodl.spec.job import JobSpec, MembershipConfig
+from flodl.spec.job import EMA_FIGURE, JobSpec, MembershipConfig
 from flodl.spec.loader import LoaderConfig
 from flodl.spec.model import read_model
 from flodl.spec.optim import read_groups
@@ -128,9 +128,15 @@ def _blind_rules(job: JobSpec) -> Iterator[Problem]:
         if not job.eval.is_repeated:
             yield Problem(key=key, value=metric, constraint="is judged on evaluations, and there are none on the way",
                           remedy=f"set eval.every_epochs or eval.every_minutes, or follow {TRAIN}loss")  # fmt: skip
-        elif job.eval.metrics is not None and metric not in job.eval.metrics:
+        elif job.eval.metrics is not None and metric not in job.eval.metrics and not _is_of_ema(job, metric):
             yield Problem(key=key, value=metric, constraint=f"is not among eval.metrics={shown(job.eval.metrics)}",
                           remedy="add it there")  # fmt: skip
+
+
+def _is_of_ema(job: JobSpec, metric: str) -> bool:
+    """The moving average tells every figure that the consensus tells."""
+    wanted = job.eval.metrics or ()
+    return job.trainer.ema is not None and metric in [EMA_FIGURE + name for name in wanted]
 
 
 def _too_many_slices(job: JobSpec) -> Iterator[Problem]:
@@ -167,7 +173,7 @@ def _outer_without_consensus(job: JobSpec) -> Iterator[Problem]:
         constraint = f"moves the consensus of parameters, and elche={job.elche.mode} averages gradients"
         remedy = "set elche.average=parameters, choose a cadence mode or cpu_async, or outer=average"
     elif job.elche.is_async and job.elche.easgd_alpha is not None:
-        constraint = f"moves the consensus, and elche.easgd_alpha={job.elche.easgd_alpha:g} keeps replicas apart from it"
+        constraint = f"moves the consensus, and elche.easgd_alpha={job.elche.easgd_alpha:g} keeps replicas off it"
         remedy = "drop easgd_alpha, or use outer=average"
     if constraint:
         yield Problem(key="outer.name", value=name, constraint=constraint, remedy=remedy)

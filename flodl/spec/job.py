@@ -21,6 +21,7 @@ from flodl.spec.stop import MetricName, StopConfig
 from flodl.spec.value import NonNegativeInt, Positive, PositiveInt, Value
 
 __all__ = [
+    "CALLBACKS",
     "CallbacksConfig",
     "CheckpointConfig",
     "Component",
@@ -43,6 +44,9 @@ ImportPath = Annotated[str, Meta(pattern=r"^\w+(\.\w+)+$", description="an impor
 Objective = Annotated[
     str, Meta(pattern=r"^(auto|eval/.+|train/.+|[a-z_]+)$", description="a figure's name, such as eval/loss")
 ]
+
+CALLBACKS = ("epoch_fn", "eval_fn", "checkpoint_fn")
+EMA_FIGURE = "ema_"  # before the name of an evaluation's figure: it is the moving average's
 
 _PER_HOST = ("batch_size", "micro_batch", "precision", "compile")
 
@@ -98,6 +102,7 @@ class TrainerConfig(Value, frozen=True, kw_only=True):
     max_grad_norm: Positive | None = None
     limit_batches: PositiveInt | None = None  # per epoch, all ranks together
     max_nonfinite_rounds: PositiveInt = 3
+    ema: PositiveInt | None = None  # half-life of the consensus's moving average, samples of all ranks
     reports_per_epoch: PositiveInt = 1  # lines of figures; all but the last tell of a part of the epoch
 
     @property
@@ -134,9 +139,16 @@ class EvalConfig(Value, frozen=True, kw_only=True):
 
 
 class CallbacksConfig(Value, frozen=True, kw_only=True):
-    """Which rank runs evaluation and saves: `fastest`, or the number of a rank."""
+    """Which rank runs evaluation and saves: `fastest`, or the number of a rank; and functions of the user's.
+
+    epoch_fn(epoch, model): in every rank before its first batch of an epoch, counted from 0. eval_fn(model) -> a number
+    or {name: number}: in place of the step's figures. checkpoint_fn(round, model): where a bundle is begun.
+    """
 
     policy: Literal["fastest"] | NonNegativeInt = "fastest"
+    epoch_fn: Component | None = None
+    eval_fn: Component | None = None
+    checkpoint_fn: Component | None = None
 
 
 class SimConfig(Value, frozen=True, kw_only=True):
@@ -178,6 +190,14 @@ class JobSpec(Value, frozen=True, kw_only=True):
 
     def problems(self, key: str) -> Iterator[Problem]:
         yield from faults(f"{key}.name" if key else "name", self.name, run_name_fault)
+
+    @property
+    def components(self) -> dict[str, Component]:
+        """Dotted key -> what ranks build, each in the order in which it is told."""
+        found = {"model": self.model, "dataset": self.dataset, "step": self.step, "optim": self.optim,
+                 "scheduler": self.scheduler}  # fmt: skip
+        functions = {f"callbacks.{name}": getattr(self.callbacks, name) for name in CALLBACKS}
+        return found | {key: made for key, made in functions.items() if made is not None}
 
     def trainer_with(self, overrides: HostOverrides) -> TrainerConfig:
         """What the ranks of a host do: the job's values, and the host's own where it has some."""

@@ -331,7 +331,7 @@ def test_a_center_that_only_one_side_keeps_is_told() -> None:
     elastic = training(OPTIMIZERS["sgd"], ElasticRule, alpha=0.5)
     plain = training(OPTIMIZERS["sgd"], seed=2)
     elastic.go(0, 2)
-    assert plain.state.apply(*stored(elastic.state)) == ("the bundle's center is left out: this mode keeps none",)
+    assert plain.state.apply(*stored(elastic.state)) == ("the bundle's center is left out: this run keeps none",)
     plain.go(2, 4)
     told = elastic.state.apply(*stored(plain.state))
     assert told == ("the bundle has no center: it begins as the consensus",)

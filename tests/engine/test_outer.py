@@ -18,8 +18,12 @@ MEANS = [1.0, 0.9, 0.75, 0.70]
 
 
 def team(rule: Any, outer: OuterConfig, ranks: int = 2) -> Team:
-    models = [Scalar(5.0, torch.float64) for _ in range(ranks)]
-    return Team(lambda m, o: rule(m, o, outer=outer), models, common=5.0)
+    def make(model: Any, optimizer: Any) -> Any:
+        made = rule(model, optimizer)
+        made.move_consensus(outer)
+        return made
+
+    return Team(make, [Scalar(5.0, torch.float64) for _ in range(ranks)], common=5.0)
 
 
 def reach(of: Team, mean: float, apart: float = 0.125) -> list[float]:

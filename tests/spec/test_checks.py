@@ -92,7 +92,7 @@ def test_loading_ahead_is_ignored_where_nothing_is_loaded_ahead() -> None:
     [
         ({"mode": "cpu_sync"}, "elche=cpu_sync averages gradients"),
         ({"mode": "cpu_cadence", "average": "gradients"}, "elche=cpu_cadence averages gradients"),
-        ({"mode": "cpu_async", "easgd_alpha": 0.5}, "elche.easgd_alpha=0.5 keeps replicas apart from it"),
+        ({"mode": "cpu_async", "easgd_alpha": 0.5}, "elche.easgd_alpha=0.5 keeps replicas off it"),
     ],
 )
 def test_an_outer_optimizer_needs_a_consensus_of_parameters(name: str, elche: dict[str, Any], why: str) -> None:

@@ -37,8 +37,8 @@ class Contribution:
     """The work buffer of one generation's rounds: filled, summed in place by the group, then settled to the mean.
 
     members, place: size of the generation and this rank's place in it. extra: more tail elements for the rule.
-    pooled: pool variances; else buffers are plain means. scratch, velocity: buffers of this generation, for the rule and
-    its outer optimizer.
+    pooled: pool variances; else buffers are plain means. scratch, velocity: buffers of this generation, for the rule
+    and its outer optimizer.
     """
 
     def __init__(

@@ -3,8 +3,8 @@
 One formula at a step's edge: ``local += a * (target - snapshot)``; where nothing was trained since the snapshot it is
 written ``(1 - a) * local + a * target``, a plain copy at a = 1.
 
-* alpha None: a = 1, target = the round's weighted mean, or what an outer optimizer made of it. A correction: steps taken
-  meanwhile stay whole.
+* alpha None: a = 1, target = the round's weighted mean, or what an outer optimizer made of it. A correction: steps
+  taken meanwhile stay whole.
 * alpha a, center "stored": target = the old center; center = (1 - b) * center + b * mean, unweighted over ranks that
   moved.
 * alpha a, center "consensus": target = the round's weighted mean.

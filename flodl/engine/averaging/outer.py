@@ -4,8 +4,8 @@ g = previous consensus - mean; v = mu v + g. SlowMo: new = previous - lr v; DiLo
 lr (mu v + g). The first round takes none: nothing has moved the consensus yet. Parameters only, in the vectors' own
 float32 or better; buffers are the round's.
 
-`propose` runs on the averaging thread and writes into the contribution alone; `commit` makes its velocity this one's, on
-the training thread. The previous consensus is the rule's own: what everybody adopted last.
+`propose` runs on the averaging thread and writes into the contribution alone; `commit` makes its velocity this one's,
+on the training thread. The previous consensus is the rule's own: what everybody adopted last.
 """
 
 from __future__ import annotations

@@ -28,7 +28,6 @@ class ParameterRule:
     """Weighted mean of parameters; float buffers with equal weight among ranks that moved; idle ranks adopt it.
 
     flat_device: where vectors are summed: the CPU for gloo, the model's own for NCCL. bn_buffers: pooled, mean, local.
-    outer: what is done to the mean before it is adopted.
     """
 
     def __init__(
@@ -40,7 +39,6 @@ class ParameterRule:
         bn_buffers: str = "pooled",
         device: torch.device | None = None,
         flat_device: torch.device | None = None,
-        outer: OuterConfig | None = None,
     ) -> None:
         self.layout = model_layout(model, with_buffers=bn_buffers != "local")
         self.optimizer = optimizer
@@ -50,9 +48,14 @@ class ParameterRule:
         self.transfer = Transfer(self.layout, device or torch.device("cpu"), self.flat_device)
         self.local = self._flat()
         self.consensus = self._flat()
-        self.outer = None if outer is None or isinstance(outer, AverageConfig) else Outer(outer, self._flat())
+        self.outer: Outer | None = None
         self.contribution = self._contribution(1, 0)
         self.trained = False  # whether steps were taken since the snapshot
+
+    def move_consensus(self, outer: OuterConfig) -> None:
+        """Have this be done to every round's mean before it is adopted. Before the first round."""
+        self.outer = None if isinstance(outer, AverageConfig) else Outer(outer, self._flat())
+        self.contribution.velocity = None if self.outer is None else self._flat()
 
     def start(self) -> None:
         """The model is the consensus from here on."""
