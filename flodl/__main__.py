@@ -21,11 +21,10 @@ BUG = 5  # a failure of our own leaves no bundle
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; returns its exit code. What a user can mend is told in words, without a traceback."""
     try:
-        with _terminable():
+        with _terminable(), _said():
             from flodl.app import run  # late: `python -m flodl.engine.agent` and `import flodl` need no Hydra
 
             run(sys.argv[1:] if arguments is None else arguments)
-            sys.stdout.flush()  # here a reader that has gone is no error; at the interpreter's end it would be one
     except FlodlError as error:
         if os.environ.get("HYDRA_FULL_ERROR") == "1":
             traceback.print_exc()
@@ -35,8 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _say("flodl: interrupted")
         return 130
-    except BrokenPipeError:  # `flodl --help | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # `flodl task=status run=last | head`
         return 0
     except OSError as error:  # before a run: the working folder is gone, the output's disk is full
         if os.environ.get("HYDRA_FULL_ERROR") == "1":
@@ -48,7 +46,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         _say("flodl: this is a bug in flodl, not in your configuration; please report it with the lines above")
         return BUG
+    finally:
+        _let_go()
     return 0
+
+
+@contextlib.contextmanager
+def _said() -> Iterator[None]:
+    """What is printed has left this process when this ends, or its error is ours to tell."""
+    try:
+        yield
+    except SystemExit:  # so Hydra ends --help
+        sys.stdout.flush()
+        raise
+    sys.stdout.flush()
+
+
+def _let_go() -> None:
+    """What standard output could not take is dropped: the interpreter would try again at its end, and exit with 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextlib.contextmanager
