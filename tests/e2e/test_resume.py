@@ -11,14 +11,10 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from flodl.decide.coordinator import Coordinator
-from flodl.decide.messages import End, Resumed, RunWindow
+from flodl.decide.messages import Resumed, RunWindow
 from flodl.decide.pace import Pace
-from flodl.record.journal import read_journal
-from flodl.spec.codec import load_spec
-from flodl.spec.job import JobSpec
-from flodl.trainer import resolved
 from tests.e2e.command import LONG, command
+from tests.e2e.journals import audit, carried_out, end_of, job_of, journal
 
 PAIR = (
     "cluster=local",
@@ -33,37 +29,8 @@ LARGE = 23 * 64  # the same in batches of 64
 SMALL = 374 * 4  # and of 4
 
 
-def carried_out(folder: Path, *arguments: str) -> str:
-    """A command that ends well; its output."""
-    with command(folder, *arguments) as run:
-        assert run.end(90.0) == 0, run.output
-        return run.output
-
-
 def weights(folder: Path) -> dict[str, Any]:
     return load_file(folder / "checkpoints" / "weights.safetensors")
-
-
-def journal(folder: Path) -> list[Any]:
-    return read_journal(folder / "journal.jsonl")[1]
-
-
-def end_of(folder: Path) -> End:
-    return next(command for _, commands in journal(folder) for command in commands if isinstance(command, End))
-
-
-def job_of(folder: Path) -> JobSpec:
-    """As the coordinator ran it."""
-    return resolved(load_spec(folder / "spec.json"), read_journal(folder / "journal.jsonl")[0].roster)
-
-
-def audit(folder: Path) -> tuple[int, int]:
-    """LOST and DUP after the journal was replayed, which gives the commands that it holds."""
-    header, entries = read_journal(folder / "journal.jsonl")
-    coordinator = Coordinator(job_of(folder), header.roster)
-    for event, commands in entries:
-        assert coordinator.handle(event) == commands
-    return coordinator.audit()
 
 
 @pytest.mark.parametrize("optim", [("optim=sgd",), ("optim=adamw", "scheduler=cosine")])
