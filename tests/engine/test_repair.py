@@ -9,11 +9,13 @@ import torch
 
 from flodl.decide.messages import FormGroup
 from flodl.engine.averaging.elastic import ElasticRule
+from flodl.engine.averaging.ema import Ema
 from flodl.engine.averaging.gradients import GradientRule
 from flodl.engine.averaging.inprocess import Board, InProcessAverager
 from flodl.engine.averaging.parameters import ParameterRule
 from flodl.engine.averaging.rule import RoundOrder
 from flodl.engine.rounds import Rounds
+from flodl.spec.outer import DiLoCoConfig
 from tests.engine.scalars import Scalar
 
 pytestmark = pytest.mark.own_process
@@ -78,3 +80,31 @@ def test_the_missed_round_is_adopted_as_in_the_round_itself(name: str, lacks: bo
         "gradients": [3.0, 3.0],
     }
     assert [model.value for model in models] == expected[name]
+
+
+@pytest.mark.parametrize("rule", [ParameterRule, ElasticRule], ids=["cadence", "async"])
+def test_a_missed_round_brings_the_outer_optimizers_state_and_the_moving_average(rule: Any) -> None:
+    """Means 2, 3, 4 under diloco(lr 0.5, mu 0.5), by hand: 2; v = -1, 2.75; v = -0.5 - 1.25, 3.8125."""
+
+    def make(model: Any, optimizer: Any) -> Any:
+        made = rule(model, optimizer)
+        made.move_consensus(DiLoCoConfig(lr=0.5, mu=0.5))
+        return made
+
+    models, everybody = world(make)
+    for rounds, model in zip(everybody, models, strict=True):
+        rounds.ema = Ema(model, 10)
+    for number, (mean, lacks) in enumerate([(2.0, False), (3.0, True), (4.0, False)], start=1):
+        for model, rounds, apart in zip(models, everybody, [-0.5, 0.5], strict=True):
+            with torch.no_grad():
+                model.weight.fill_(mean + apart)
+            rounds.rule.snapshot()
+        order = RoundOrder(everybody[0].generation, number, 1.0, samples=10)
+        outcomes = [future.result(10.0) for future in [r.submit(order) for r in everybody]]
+        for rounds, outcome in list(zip(everybody, outcomes, strict=True))[: 1 if lacks else 2]:
+            rounds.adopt(outcome)
+        if lacks:
+            formed(everybody, group(2, source=0, accept_round=number))
+    assert [model.value for model in models] == [3.8125] * 2
+    averages = [float(rounds.ema.flat.parameters[0]) for rounds in everybody if rounds.ema is not None]
+    assert averages == pytest.approx([(0.25 * 2.0 + 0.5 * 2.75 + 3.8125) / 1.75] * 2)

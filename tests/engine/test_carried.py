@@ -1,0 +1,97 @@
+"""What rides on the consensus (an outer optimizer's velocity, the moving average) goes with a bundle and goes on."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load
+
+from flodl.engine.averaging.ema import Ema
+from flodl.engine.averaging.inprocess import Board, InProcessAverager
+from flodl.engine.averaging.parameters import ParameterRule
+from flodl.engine.averaging.rule import RoundOrder
+from flodl.engine.bundle import TrainingState
+from flodl.engine.rounds import Rounds
+from flodl.engine.saver import Saver
+from flodl.spec.outer import DiLoCoConfig
+from tests.engine.scalars import Scalar
+
+
+class Alone:
+    """One rank's training state; rounds end where they are told to."""
+
+    def __init__(self, *, outer: bool = True, ema: bool = True, dtype: torch.dtype = torch.float32) -> None:
+        self.model = Scalar(7.0, dtype)
+        self.model.register_buffer("steps", torch.tensor(3))
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=1.0)
+        rule = ParameterRule(self.model, optimizer)
+        if outer:
+            rule.move_consensus(DiLoCoConfig(lr=0.5, mu=0.5))
+        self.averager = InProcessAverager(Board(), 0)
+        self.averager.form(1, (0,))
+        self.rounds = Rounds(0, self.model, rule, self.averager)
+        self.state = TrainingState(self.model, optimizer, rule)
+        self.rounds.ema = self.state.ema = Ema(self.model, 10) if ema else None
+        rule.start()
+
+    def reach(self, *means: float) -> tuple[float, ...]:
+        """Rounds with these means; weight, and its moving average."""
+        for mean in means:
+            with torch.no_grad():
+                self.model.weight.fill_(mean)
+            self.rounds.rule.snapshot()
+            self.rounds.adopt(self.rounds.rule.average(self.averager, RoundOrder(1, 1, 1.0, samples=10)))
+        ema = self.rounds.ema
+        return self.model.value, *([] if ema is None else [float(ema.flat.parameters[0])])
+
+
+def stored(state: TrainingState) -> tuple[dict[Any, bytes], dict[str, Any]]:
+    snapshot = state.capture().freeze()
+    return {kind: b"".join(snapshot.chunks(kind)) for kind in snapshot.kinds}, json.loads(json.dumps(snapshot.plain))
+
+
+def test_they_go_on_as_if_the_run_had_not_stopped() -> None:
+    whole, first, second = Alone(), Alone(), Alone()
+    expected = whole.reach(2.0, 3.0, 4.0)
+    assert expected == pytest.approx((3.8125, (0.25 * 2.0 + 0.5 * 2.75 + 3.8125) / 1.75))
+    first.reach(2.0, 3.0)
+    second.reach(50.0, 60.0)  # whatever it holds must go
+    assert second.state.apply(*stored(first.state)) == ()
+    assert second.reach(4.0) == expected
+
+
+def test_what_only_one_side_keeps_is_told() -> None:
+    both, neither = Alone(), Alone(outer=False, ema=False)
+    both.reach(2.0, 3.0)
+    assert neither.state.apply(*stored(both.state)) == (
+        "the bundle's ema is left out: this run keeps none",
+        "the bundle's velocity is left out: this run keeps none",
+    )
+    assert neither.reach(4.0) == (4.0,)
+    assert both.state.apply(*stored(neither.state)) == (
+        "the bundle has no ema: it begins with the next round",
+        "the bundle has no velocity: it begins at rest",
+    )
+    assert both.reach(6.0) == (6.0, 6.0)  # the first round of an outer optimizer takes no step
+
+
+def test_a_save_stores_both_weights_under_the_models_own_names() -> None:
+    uploads: dict[str, bytes] = {}
+
+    class Link:
+        def upload(self, name: str, chunks: Any) -> None:
+            uploads[name] = chunks if isinstance(chunks, bytes) else b"".join(chunks)
+
+    run = Alone(outer=False, dtype=torch.bfloat16)
+    saver = Saver(0, Link(), run.model, run.state)  # pyright: ignore[reportArgumentType]
+    saver.save(0)
+    assert "weights.ema.safetensors" not in uploads  # nothing is averaged yet
+    run.reach(1.0, 4.0)
+    saver.save(2)
+    kept, averaged = (load(uploads[name]) for name in ("weights.safetensors", "weights.ema.safetensors"))
+    assert kept.keys() == averaged.keys() == run.model.state_dict().keys()
+    assert (kept["weight"].item(), averaged["weight"].item(), averaged["steps"].item()) == (4.0, 3.0, 3)
+    assert averaged["weight"].dtype == torch.bfloat16
