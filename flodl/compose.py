@@ -18,7 +18,6 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from flodl.errors import ConfigError, Problem
 from flodl.hooks import REFUSED
 from flodl.spec.codec import decode_job
-from flodl.spec.component import Component
 from flodl.spec.job import JobSpec
 from flodl.spec.trust import problems as trust_problems
 
@@ -65,15 +64,10 @@ def check_trust(job: JobSpec, typed: tuple[str, ...], folder: Path) -> None:
         raise ConfigError([Problem(key="trusted_targets", value=f"[{names}]",
                                    constraint="comes from a file, and only the command line may extend trust",
                                    remedy=f"if you mean it, type trusted_targets=[{names}]")])  # fmt: skip
-    problems = [problem for key in ("model", "dataset", "step", "optim", "scheduler")
-                for problem in trust_problems(_component(job, key), key, trusted=typed,
-                                              project=_project(job, folder))]  # fmt: skip
+    problems = [problem for key, made in job.components.items()
+                for problem in trust_problems(made, key, trusted=typed, project=_project(job, folder))]  # fmt: skip
     if problems:
         raise ConfigError(problems)
-
-
-def _component(job: JobSpec, key: str) -> Component:
-    return getattr(job, key)
 
 
 def _project(job: JobSpec, folder: Path) -> Callable[[str], bool] | None:

@@ -20,7 +20,7 @@ from flodl.errors import Problem
 from flodl.spec.component import Component, component, component_tree
 from flodl.spec.trust import ALLOWED_PACKAGES, is_under
 
-__all__ = ["Live", "Names", "path_of"]
+__all__ = ["Live", "Names", "live_tree", "path_of", "words_of"]
 
 MAIN = "__main__"
 

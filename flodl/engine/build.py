@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import hydra.utils
@@ -26,6 +26,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from flodl.engine.compiling import compile_model
 from flodl.engine.data import Loading
+from flodl.engine.functions import Functions
 from flodl.engine.optim import made_optimizer
 from flodl.engine.precision import Precision, precision_of
 from flodl.engine.pretrained import load_weights
@@ -36,7 +37,7 @@ from flodl.engine.surroundings import Surroundings
 from flodl.engine.trust import Trust, checked
 from flodl.errors import ConfigError, FlodlError, NotReady, Problem
 from flodl.spec.component import Component
-from flodl.spec.job import JobSpec, TrainerConfig
+from flodl.spec.job import CALLBACKS, JobSpec, TrainerConfig
 from flodl.spec.model import ModelStart, read_model
 from flodl.spec.optim import OptimGroups, read_groups
 from flodl.spec.suggest import did_you_mean
@@ -66,6 +67,7 @@ class Built:
     num_samples: int
     num_parameters: int
     data_signature: str
+    functions: Functions = field(default_factory=Functions)
 
 
 def build(job: JobSpec, place: Surroundings) -> Built:
@@ -79,11 +81,10 @@ def build(job: JobSpec, place: Surroundings) -> Built:
     if problems or more:
         raise ConfigError([*problems, *more])
     components = {
+        **job.components,
         "dataset": _with_function(place.placed(job.dataset)),
         "model": bare_model,
-        "step": job.step,
         "optim": optim,
-        "scheduler": job.scheduler,
     }
     trees = checked(components, Trust(job.trusted_targets, place.path, place.host))
     _seed(job.trainer.seed)
@@ -99,6 +100,7 @@ def build(job: JobSpec, place: Surroundings) -> Built:
         optimizer=_optimizer(trees["optim"], model, groups, place.num_ranks),
         schedule=_schedule(job.scheduler, trees["scheduler"]),
         step=_make("step", trees["step"], partial=job.step.partial),
+        functions=_functions(job, trees),
         train=train,
         eval=held_out,
         loading=_loading(job, place, train),
@@ -195,6 +197,16 @@ def _parts(made: Any) -> tuple[Any, Any]:
 def _is_map_style(data: Any) -> bool:
     """torch's iterable sets inherit a __getitem__ that only raises."""
     return hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, IterableDataset)
+
+
+def _functions(job: JobSpec, trees: Mapping[str, Mapping[str, Any]]) -> Functions:
+    """The user's functions that are called on the way."""
+    found = {
+        name.removesuffix("_fn"): _make(key, trees[key], partial=job.components[key].partial)
+        for name in CALLBACKS
+        if (key := f"callbacks.{name}") in trees
+    }
+    return Functions(**found)
 
 
 def _with_function(component: Component) -> Component:

@@ -81,8 +81,9 @@ class Callbacks:
         built = self._built
         try:
             if built.functions.eval is not None:
-                return CallbackResult(name="eval", ok=True, values=judged(built.functions.eval, built.model))
-            told = figures(built.model, built.step, self._judged, self._scope(limit_batches=1))
+                told = judged(built.functions.eval, built.model)
+            else:
+                told = figures(built.model, built.step, self._judged, self._scope(limit_batches=1))
         except Exception as trouble:  # noqa: BLE001  whatever the user's metrics raise
             return CallbackResult(name="eval", ok=False, error=f"{type(trouble).__name__}: {trouble}")
         if self.ema is not None:
@@ -111,6 +112,9 @@ class Callbacks:
 
     def _evaluate(self, keep: Sequence[str] | None) -> dict[str, float]:
         built = self._built
+        if built.functions.eval is not None:
+            told = judged(built.functions.eval, built.model)
+            return {name: value for name, value in told.items() if keep is None or name in keep}
         scope = self._scope(self._config.limit_batches)
         return evaluate(built.model, built.step, self._judged, scope, keep=keep)
 

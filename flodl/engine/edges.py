@@ -58,7 +58,7 @@ class Edges:
 
     round: the one being worked for. ran: batches since the last planned point. planned: batches of the open window.
     ahead: how many may be run past a planned point before the next window is ordered; is_past: that point is passed.
-    averaging: the round that runs beside training.
+    averaging: the round that runs beside training. begun_epoch: newest one whose first batch was run, -1 before.
     """
 
     def __init__(self, parts: Parts, link: Link, orders: Orders) -> None:

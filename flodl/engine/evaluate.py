@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from flodl.engine.reading import batch_of, num_samples
 from flodl.errors import FlodlError
 
-__all__ = ["Scope", "evaluate", "figures"]
+__all__ = ["Scope", "evaluate", "figures", "judging"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ def figures(model: nn.Module, step: Any, dataset: Any, scope: Scope) -> dict[str
         return {}
     total = num_samples(dataset) if scope.limit is None else min(scope.limit, num_samples(dataset))
     sums: dict[str, Tensor] = {}
-    with _judging(model), torch.no_grad():
+    with judging(model):
         for start in range(0, total, scope.batch_size):
             indices = torch.arange(start, min(total, start + scope.batch_size))
             batch = batch_of(dataset, indices, scope.device)
@@ -69,12 +69,14 @@ def _measure(model: nn.Module, step: Any, batch: Any) -> Mapping[str, Tensor]:
 
 
 @contextmanager
-def _judging(model: nn.Module) -> Iterator[None]:
-    """Eval mode; afterwards every module as it was (a frozen BatchNorm may have been in eval mode all along)."""
+def judging(model: nn.Module) -> Iterator[None]:
+    """Eval mode, without gradients; afterwards every module as it was (a frozen BatchNorm may have been in eval mode
+    all along)."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        yield
+        with torch.no_grad():
+            yield
     finally:
         for module, mode in modes:
             module.training = mode

@@ -65,6 +65,9 @@ class Loop(Edges):
             batch = parts.feed.next()
         if batch is None:
             return
+        if batch.epoch > self.begun_epoch:
+            self.begin_epoch(batch.epoch)
+            self.link.activity = "train"
         self.link.progress += 1
         reach("step.before", parts.rank, batch.epoch, self.round.number)
         self.tally.learning_rate = parts.rate.at(self.samples_dealt)

@@ -19,15 +19,8 @@ _OTHERS = frozenset({"flodl", "flodl_launch", "torch"})  # looked at by rules of
 def named_modules(job: JobSpec, folder: Path) -> tuple[str, ...]:
     """Modules that the job's targets lie in: of the project as deep as its `folder` shows it, else packages alone."""
     allowed = (*ALLOWED_PACKAGES, *job.trusted_targets)
-    parts = {
-        "model": job.model,
-        "dataset": job.dataset,
-        "step": job.step,
-        "optim": job.optim,
-        "scheduler": job.scheduler,
-    }
     found: dict[str, None] = {}
-    for key, component in parts.items():
+    for key, component in job.components.items():
         for reference in references(component, key):
             root, dot, _ = reference.path.partition(".")
             if not (reference.is_target and dot) or root in _OTHERS:  # without a dot it is a slip, told as one

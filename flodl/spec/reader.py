@@ -96,7 +96,7 @@ class Reader:
         kinds = struct_members(hint)
         if len(kinds) > 1:
             return self._tagged(kinds, tree, key)
-        if kinds and kinds[0] is Component:
+        if kinds and kinds[0] is Component and not (tree is None and NoneType in get_args(hint)):
             return self._component(tree, key)
         if _is_named_components(hint):
             return self._named_components(tree, key)

@@ -29,7 +29,6 @@ from flodl.steps.classification import Classification
 from tests.conf.composing import job, shipped
 from tests.door import parts
 
-
 POINTS = "{_target_: tests.door.parts.points}"
 JUDGED = "{_target_: tests.door.parts.points, seed: 1}"
 

@@ -30,6 +30,7 @@ from flodl.engine.bundle import TrainingState
 from flodl.engine.callbacks import Callbacks
 from flodl.engine.data import Feed
 from flodl.engine.edges import Parts
+from flodl.engine.functions import Functions
 from flodl.engine.groups import GroupAverager, gloo_group
 from flodl.engine.loop import Loop
 from flodl.engine.micro import Slices
@@ -143,12 +144,14 @@ def make_loop(
     schedule, epochs = options.pop("schedule", lambda progress: 1.0), options.pop("epochs", 1)
     runs_ahead, device = rule == "elastic", options.get("device", CPU)
     precision, size = Precision(options.pop("precision", "float32"), device), options.pop("slice_size", None)
+    functions = options.pop("functions", Functions())
     group = options.pop("group", None) or gloo_group("127.0.0.1", 20.0)
     made = RULES[rule](model, optimizer, **options)
     averager = GroupAverager(rank, link.store, group)
     built: Any = SimpleNamespace(
-        model=model, step=step, eval=held, batch_size=batch_size, slice_size=size, precision=precision
-    )
+        model=model, step=step, eval=held, batch_size=batch_size, slice_size=size, precision=precision,
+        functions=functions,
+    )  # fmt: skip
     parts = Parts(
         rank=rank,
         device=device,

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from flodl.engine.callbacks import Callbacks
+from flodl.engine.functions import Functions
 from flodl.engine.precision import Precision
 from flodl.spec.job import EvalConfig
 
@@ -42,6 +43,7 @@ def callbacks(step: Any, **config: Any) -> Callbacks:
         batch_size=2,
         slice_size=None,
         precision=Precision(),
+        functions=config.pop("functions", Functions()),
     )
     rule: Any = SimpleNamespace(consensus_in=nullcontext)
     return Callbacks(SimpleNamespace(), rule, built, CPU, EvalConfig(**config))  # type: ignore[arg-type]
@@ -81,3 +83,31 @@ def test_an_evaluation_may_be_cut_short() -> None:
     assert step.batches == 1
     assert callbacks(step, metrics=("loss",)).run("eval", 0).ok
     assert step.batches == 1 + 3
+
+
+def test_a_function_of_the_users_judges_in_place_of_the_step() -> None:
+    seen: list[bool] = []
+
+    def judge(model: nn.Module) -> dict[str, float]:
+        seen.append(model.training or torch.is_grad_enabled())
+        return {"own": 2.0, "other": 3.0}
+
+    own = callbacks(Step(), functions=Functions(eval=judge), metrics=("own",))
+    told = own.run("eval", 1)
+    assert (told.error, told.values) == ("", {"own": 2.0})
+    assert own.try_batch().values == {"own": 2.0, "other": 3.0}
+    assert seen == [False, False]
+    bare = callbacks(Step(), functions=Functions(eval=lambda model: 0.5))
+    assert bare.run("eval", 1).values == {"eval": 0.5}
+    for given in (float("nan"), "much", {"a": None}):
+        told = callbacks(Step(), functions=Functions(eval=lambda model, given=given: given)).run("eval", 1)
+        assert not told.ok
+        assert "callbacks.eval_fn gave" in told.error
+
+
+def test_what_a_checkpoint_function_raises_costs_no_bundle(capsys: pytest.CaptureFixture[str]) -> None:
+    def keep(round_: int, model: nn.Module) -> None:
+        raise ValueError(f"round {round_}")
+
+    Functions(checkpoint=keep).saved(7, nn.Linear(1, 1), nullcontext())
+    assert capsys.readouterr().err == "warning: callbacks.checkpoint_fn failed: ValueError: round 7\n"
