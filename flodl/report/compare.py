@@ -228,5 +228,4 @@ def _conclusion(groups: Sequence[Group], verdicts: Sequence[Verdict], metric: st
     first = verdicts[0]
     times = f", {first.factor:.2f} times better than {first.runner_up}" if first.factor is not None else ""
     sure = f"; {sureness(first.evidence)}" if first.evidence is not None else ""
-    criterion = first.said.partition(":")[0]
-    return f"{first.winner} is best by {criterion}{times}{sure}."
+    return f"{first.winner} is best by {first.title}{times}{sure}."

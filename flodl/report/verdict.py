@@ -11,7 +11,7 @@ import msgspec
 from flodl.report.confidence import Evidence, compared
 from flodl.report.figures import FIGURES, Figure, shown
 
-__all__ = ["CRITERIA", "Criterion", "Verdict", "criterion_figure", "judge", "sureness"]
+__all__ = ["CRITERIA", "Criterion", "Verdict", "criterion_figure", "judge", "sureness", "value_words"]
 
 Criterion = Literal["time_to_target", "quality", "quality_at_end", "loss_per_second", "samples_per_second"]
 CRITERIA: dict[Criterion, str] = {
@@ -25,17 +25,18 @@ SURE = 0.05
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """The best group by one criterion, against the next best one. factor: how many times better it is, where both
-    values are above 0."""
+    """The best group by one criterion, against the next best one. title: the criterion in words. factor: how many times
+    better it is, where both values are above 0. said: all of it in words."""
 
     by: Criterion
+    title: str
     winner: str
     value: float
     runner_up: str = ""
     runner_up_value: float | None = None
     factor: float | None = None
     evidence: Evidence | None = None
-    said: str = ""
+    said: str
 
 
 def criterion_figure(by: Criterion) -> Figure:
@@ -52,14 +53,16 @@ def judge(by: Criterion, groups: Mapping[str, Mapping[int, float]], *, less: boo
     ranked = sorted(means, key=lambda name: means[name] if less else -means[name])
     winner = ranked[0]
     if len(ranked) < 2:
-        said = f"{title}: {winner}, {_told(by, means[winner])}, the only one that has it"
-        return Verdict(by=by, winner=winner, value=means[winner], said=said)
+        said = f"{title}: {winner}, {value_words(by, means[winner])}, the only one that has it"
+        return Verdict(by=by, title=title, winner=winner, value=means[winner], said=said)
     second = ranked[1]
     evidence = compared(known[winner], known[second])
     factor = _factor(means[winner], means[second], less=less)
-    said = f"{title}: {winner}, {_told(by, means[winner])}, before {second}, {_told(by, means[second])}"
+    best, next_best = value_words(by, means[winner]), value_words(by, means[second])
+    said = f"{title}: {winner}, {best}, before {second}, {next_best}"
     times = f" ({factor:.2f} x)" if factor is not None else ""
-    return Verdict(by=by, winner=winner, value=means[winner], runner_up=second, runner_up_value=means[second],
+    return Verdict(by=by, title=title, winner=winner, value=means[winner],
+                   runner_up=second, runner_up_value=means[second],
                    factor=factor, evidence=evidence, said=f"{said}{times}; {sureness(evidence)}")  # fmt: skip
 
 
@@ -71,7 +74,8 @@ def sureness(evidence: Evidence) -> str:
     return f"confidence {1.0 - evidence.p:.0%} ({evidence.kind}, {evidence.seeds} seeds{chance})"
 
 
-def _told(by: Criterion, value: float) -> str:
+def value_words(by: Criterion, value: float) -> str:
+    """A criterion's value with its unit."""
     figure = criterion_figure(by)
     return shown(value, figure) + (f" {figure.unit}" if figure.unit else "")
 

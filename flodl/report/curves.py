@@ -1,0 +1,123 @@
+"""Which lines a page shows: loss and evaluation against epochs and seconds, anchor and divergence against rounds.
+
+Of a group of several seeds each arm is a faint line and their mean a bold one. Of very many arms the first are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+from typing import TypeVar
+
+from flodl.report.chart import Chart, Line
+from flodl.report.compare import Compared, Comparison, metric_words
+from flodl.report.figures import reading
+from flodl.report.history import EpochPoint, RoundPoint, Trace
+from flodl.spec.stop import TRAIN
+
+__all__ = ["MOST_ARMS", "charts", "drawn_arms", "thinned"]
+
+MOST_ARMS = 40
+ALL_POINTS = 6000  # of one figure's lines together
+T = TypeVar("T")
+_Reading = Callable[[EpochPoint], float | None]
+
+
+def drawn_arms(comparison: Comparison) -> list[Compared]:
+    """The arms whose lines are drawn."""
+    return [arm for arm in comparison.arms if arm.has_trained][:MOST_ARMS]
+
+
+def charts(comparison: Comparison, traces: Mapping[str, Trace]) -> list[Chart]:
+    """The figures that have anything to show. traces: by the arms' names."""
+    arms = drawn_arms(comparison)
+    groups = {group.name: number for number, group in enumerate(comparison.groups)}
+    found = [*_epoch_charts(comparison.metric, arms, groups), *_round_charts(arms, groups, traces)]
+    return [chart for chart in found if not chart.is_empty]
+
+
+def thinned(points: Sequence[T], most: int) -> Sequence[T]:
+    """Every n-th of them and the last one."""
+    size = -(-len(points) // most) or 1
+    return points[::-1][::size][::-1]
+
+
+def _epoch_charts(metric: str, arms: Sequence[Compared], groups: Mapping[str, int]) -> list[Chart]:
+    loss: _Reading = lambda point: point.loss  # noqa: E731
+    judged: _Reading = lambda point: reading(point, metric)  # noqa: E731
+    asked = [("loss", "training loss", loss)]
+    if metric != f"{TRAIN}loss":
+        asked.append(("eval", metric_words(metric), judged))
+    return [
+        chart
+        for key, title, of in asked
+        for chart in (
+            Chart(key=f"{key}-epoch", title=f"{title.capitalize()} against epochs", x="epoch", y=title, whole=True,
+                  said="A line per arm; the mean over seeds in bold.",
+                  lines=_lines(arms, groups, of, lambda point: float(point.epoch))),
+            Chart(key=f"{key}-seconds", title=f"{title.capitalize()} against time", x="seconds of training", y=title,
+                  said="The same values, at the second of training at which each epoch ended.",
+                  lines=_lines(arms, groups, of, lambda point: point.seconds)),
+        )
+    ]  # fmt: skip
+
+
+def _lines(
+    arms: Sequence[Compared], groups: Mapping[str, int], of: _Reading, x: Callable[[EpochPoint], float]
+) -> tuple[Line, ...]:
+    found: list[Line] = []
+    for name, number in groups.items():
+        own = [arm for arm in arms if arm.group == name]
+        averaged = [arm for arm in own if arm.counts]
+        for arm in own:
+            points = tuple((x(point), of(point)) for point in _thin(arm.epochs, len(arms)))
+            is_faint = len(averaged) > 1 or not arm.counts
+            found.append(Line(name=_named(arm), group=number, points=points, is_faint=is_faint))
+        if len(averaged) > 1:
+            found.append(Line(name=f"{name}, mean of {len(averaged)}", group=number,
+                              points=_mean([_thin(arm.epochs, len(arms)) for arm in averaged], of, x)))  # fmt: skip
+    return tuple(found)
+
+
+def _mean(
+    runs: Sequence[Sequence[EpochPoint]], of: _Reading, x: Callable[[EpochPoint], float]
+) -> tuple[tuple[float, float | None], ...]:
+    """At the epochs that all have: the mean of their values, at the mean of their x."""
+    by_epoch = [{point.epoch: point for point in run} for run in runs]
+    common = sorted(set(by_epoch[0]).intersection(*by_epoch[1:]))
+    points: list[tuple[float, float | None]] = []
+    for epoch in common:
+        values = [of(run[epoch]) for run in by_epoch]
+        known = [value for value in values if value is not None]
+        mean = fmean(known) if len(known) == len(values) else None
+        points.append((fmean(x(run[epoch]) for run in by_epoch), mean))
+    return tuple(points)
+
+
+def _round_charts(arms: Sequence[Compared], groups: Mapping[str, int], traces: Mapping[str, Trace]) -> list[Chart]:
+    def lines(of: Callable[[RoundPoint], float | None]) -> tuple[Line, ...]:
+        return tuple(
+            Line(name=_named(arm), group=groups[arm.group],
+                 points=tuple((float(p.round), of(p)) for p in _thin(traces[arm.name].rounds, len(arms))))
+            for arm in arms if arm.name in traces
+        )  # fmt: skip
+
+    return [
+        Chart(key="anchor-round", title="Anchor against rounds", x="round (averaging)", y="batches",
+              said="How many batches the slowest rank runs between two averagings.", lines=lines(lambda p: p.anchor),
+              whole=True, log=True),
+        Chart(key="divergence-round", title="Divergence against rounds", x="round (averaging)",
+              y="largest ||before - after|| / ||after||", lines=lines(lambda p: p.divergence), whole=True, log=True,
+              said="How far the replicas were apart when they were averaged."),
+    ]  # fmt: skip
+
+
+def _thin(points: Sequence[T], num_lines: int) -> Sequence[T]:
+    """As few as leave a figure of so many lines small."""
+    return thinned(points, max(20, ALL_POINTS // max(1, num_lines)))
+
+
+def _named(arm: Compared) -> str:
+    seed = "" if arm.seed is None else f", seed {arm.seed}"
+    fate = "" if arm.counts else f" ({arm.status})"
+    return f"{arm.group}{seed}{fate}"
