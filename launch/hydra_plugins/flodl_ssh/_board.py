@@ -16,6 +16,7 @@ from flodl.record.sweep import SweepFolder
 from flodl.report.arm import Arm
 from flodl.report.compare import Comparison, compare, comparison_json
 from flodl.report.gather import with_history
+from flodl.report.leave import leave_comparison_page
 from flodl.report.markdown import comparison_markdown
 from flodl.report.tables import print_comparison
 from flodl.report.terminal import terminal_console
@@ -86,6 +87,10 @@ class Board:
             console = terminal_console()
             print_comparison(comparison, console, shown)
             console.print(f"comparison: {self._folder.comparison_markdown_path}", soft_wrap=True)
+            if trouble := leave_comparison_page(self._folder, comparison):
+                log.warning(trouble)
+            else:
+                console.print(f"as a page: {self._folder.comparison_page_path}", soft_wrap=True)
         if self._tell is not None:
             self._tell([(o.ret.overrides or [], o.error) for _, o in sorted(self._outcomes.items())])
 
