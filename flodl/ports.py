@@ -6,11 +6,12 @@
 `Execute`   one command on one host, without an agent: this machine (tasks), SSH (flodl_launch).
 `Deploy`    files onto hosts before a run: rsync over SSH (flodl_launch).
 `Averager`  how replicas are combined: a process group (engine), one process that holds them all (tests).
+`Logger`    who hears of figures beside the run folder: a service per file (loggers), the user's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Event as Flag
 from typing import Any, Protocol
@@ -33,6 +34,10 @@ __all__ = [
     "HostCall",
     "HostLaunch",
     "HostNotice",
+    "LoggedArm",
+    "LoggedRun",
+    "LoggedSweep",
+    "Logger",
     "PushProgress",
     "World",
 ]
@@ -82,7 +87,7 @@ class HostNotice(msgspec.Struct, frozen=True, kw_only=True):
     """Something that a host's agent says.
 
     kind: started | line (a rank's output) | exit | gone (the agent itself ended) . rank: -1 where it concerns the
-    host. text: line or cause. code: exit code, negative for a signal.
+    host. text: line or cause. code: exit code, negative for a signal. incarnation: which process of the rank it was.
     """
 
     host: str
@@ -90,6 +95,7 @@ class HostNotice(msgspec.Struct, frozen=True, kw_only=True):
     rank: int = -1
     text: str = ""
     code: int = 0
+    incarnation: int = 0
 
 
 class FanOut(Protocol):
@@ -97,6 +103,10 @@ class FanOut(Protocol):
 
     def start(self, hosts: Sequence[HostLaunch]) -> None:
         """Start one process per device, on hosts that were met. All or nothing: raises NotReady."""
+        ...
+
+    def restart(self, rank: int, incarnation: int, secret: bytes) -> None:
+        """Start another process for a rank, once its earlier one has ended. secret: as in `HostLaunch`."""
         ...
 
     def poll(self, timeout_seconds: float) -> tuple[HostNotice, ...]:
@@ -269,4 +279,59 @@ class Averager(Protocol):
 
     def close(self) -> None:
         """Leave the group. Never blocks on a peer."""
+        ...
+
+
+class LoggedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run is, for a logger. folder: absolute. sweep: the folder of its sweep, "" : none. parameters: every
+    leaf of its job by dotted key, such as optim.lr; plain values and texts."""
+
+    name: str
+    run_id: str
+    folder: str
+    sweep: str = ""
+    parameters: dict[str, str | int | float | bool | None] = {}
+
+
+class LoggedArm(msgspec.Struct, frozen=True, kw_only=True):
+    """One arm of a sweep. folder: of its run, absolute, "" where it has none. figures: of its result."""
+
+    name: str
+    overrides: tuple[str, ...]
+    status: str
+    folder: str = ""
+    figures: dict[str, float] = {}
+
+
+class LoggedSweep(msgspec.Struct, frozen=True, kw_only=True):
+    """A sweep that is over. folder: absolute. text: the comparison as Markdown."""
+
+    name: str
+    folder: str
+    text: str
+    arms: tuple[LoggedArm, ...]
+
+
+class Logger(Protocol):
+    """Who hears of a run's figures. Made from `logger.<name>` of the config; named by import path.
+
+    One object hears of one run, `begin`, `log` ..., `end`, or of one sweep, `compare`. All calls come from one thread
+    that is neither the run's nor another logger's; what they raise is told once, and the run goes on without it. An
+    attribute `requires` names the packages without which it cannot work, `extra` the extra of flodl that holds them.
+    """
+
+    def begin(self, run: LoggedRun) -> None:
+        """A run begins: open whatever is needed."""
+        ...
+
+    def log(self, figures: Mapping[str, float], step: int, at: float) -> None:
+        """Figures by name. step: samples of the whole run so far. at: seconds since 1970."""
+        ...
+
+    def end(self, status: str, figures: Mapping[str, float]) -> None:
+        """The run is over (`done`, `degraded`, `stopped`, `failed`, `interrupted`), with the figures of its result."""
+        ...
+
+    def compare(self, sweep: LoggedSweep) -> None:
+        """A sweep is over."""
         ...

@@ -16,6 +16,7 @@ from flodl.decide.timeouts import Timeouts
 
 __all__ = ["Sighting", "Vigil"]
 
+HOST_LOST = "its host is lost"
 REMEMBERED = 5  # windows that the smoothed one is the mean of
 
 
@@ -51,6 +52,10 @@ class Vigil:
         if watched is not None:
             watched.windows = [*watched.windows, seconds][-REMEMBERED:]
 
+    def watch(self, rank: int) -> None:
+        """Another process of `rank` is coming: nothing is known of it."""
+        self._watched[rank] = _Watched()
+
     def release(self, rank: int) -> None:
         """A rank is gone, or has been judged: nothing more is expected of it."""
         self._watched.pop(rank, None)
@@ -65,7 +70,7 @@ class Vigil:
                 watched.progress, watched.activity, watched.moved = seen.progress, seen.activity, seen.at
             cause = self._silence(rank, now, sightings) or self._hang(watched, now)
             if cause:
-                told.append(RankDied(at=now, rank=rank, cause=cause))
+                told.append(RankDied(at=now, rank=rank, cause=cause, can_return=not cause.startswith(HOST_LOST)))
                 continue
             silent = now - seen.at
             if silent <= self.limits.suspected:
@@ -92,7 +97,7 @@ class Vigil:
         if any(limits.dead - 1.5 * limits.heartbeat < other <= limits.dead for other in others):
             return ""
         if others and min(others) > limits.dead:
-            return f"its host is lost: nothing was heard from any rank there for {silent:.1f} s"
+            return f"{HOST_LOST}: nothing was heard from any rank there for {silent:.1f} s"
         return f"nothing was heard from it for {silent:.1f} s"
 
     def _hang(self, watched: _Watched, now: float) -> str:

@@ -32,6 +32,7 @@ from flodl.engine.errands import (
     Order,
     Ping,
     Pong,
+    Restart,
     Run,
     Said,
     Signal,
@@ -71,7 +72,9 @@ class Agent:
         self._programs = Programs(self._watch, self._say)
         self._path = ""
         self._run = NO_RUN
-        self._unborn: dict[int, bytes] = {}  # rank -> what it is told; they wait for the warm process
+        self._unborn: dict[int, bytes] = {}  # rank -> what it is told; they wait for the warm process, or for an end
+        self._incarnations: dict[int, int] = {}  # of the ranks that are forked next
+        self._born: dict[int, int] = {}  # and of those that were
         self._why_cold = "it was not told to warm up"
         self._heard_at = time.monotonic()  # the controller
         self._limit_seconds = 0.0  # of its silence, while a run is here
@@ -194,6 +197,8 @@ class Agent:
             self._warm_up(order)
         elif isinstance(order, Start):
             self._begin(order)
+        elif isinstance(order, Restart):
+            self._begin_again(order)
         elif isinstance(order, Signal):
             if order.run == self._run:
                 self._incubator.signal(order.rank, order.number)
@@ -239,14 +244,25 @@ class Agent:
         self._heard_at, self._limit_seconds = time.monotonic(), 0.0
         secret = decode_host_secret(order.secret)
         self._unborn = {rank: encode_birth(secret.payloads.get(rank, b""), secret.env) for rank in order.ranks}
+        self._incarnations = dict.fromkeys(order.ranks, 0)
         if self._incubator.is_ready:
             self._fork()
         elif not self._incubator.has_process:
             self._fail(self._why_cold)
 
+    def _begin_again(self, order: Restart) -> None:
+        """A rank once more; nothing of a run that is over, or is being ended, is begun."""
+        if order.run != self._run or self._kill_at is not None:
+            return
+        secret = decode_host_secret(order.secret)
+        self._unborn[order.rank] = encode_birth(secret.payloads[order.rank], secret.env)
+        self._incarnations[order.rank] = order.incarnation
+        if self._incubator.is_ready:
+            self._fork()
+
     def _fork(self) -> None:
-        while self._unborn:
-            rank = min(self._unborn)
+        for rank in sorted(self._unborn.keys() - self._incubator.alive):
+            self._born[rank] = self._incarnations[rank]
             self._incubator.fork(rank, self._unborn.pop(rank))
 
     def is_warm(self, facts: dict[str, str]) -> None:
@@ -256,7 +272,8 @@ class Agent:
 
     def is_born(self, rank: int, pid: int, start_time: int) -> None:
         """A rank lives."""
-        self._say(Started(run=self._run, rank=rank, pid=pid, start_time=start_time))
+        born = self._born[rank]
+        self._say(Started(run=self._run, rank=rank, pid=pid, start_time=start_time, incarnation=born))
 
     def has_said(self, rank: int, text: str) -> None:
         """A line of output."""
@@ -265,7 +282,9 @@ class Agent:
     def has_ended(self, rank: int, code: int) -> None:
         """A rank is gone."""
         if not self._is_lost:
-            self._say(Exited(run=self._run, rank=rank, code=code))
+            self._say(Exited(run=self._run, rank=rank, code=code, incarnation=self._born[rank]))
+        if rank in self._unborn and self._incubator.is_ready:
+            self._fork()
 
     def is_cold(self, code: int) -> None:
         """The warm process is gone. With a run that is the end of it; without one, a later order warms anew."""

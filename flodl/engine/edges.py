@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 
 import torch
@@ -167,10 +167,13 @@ class Edges:
     def form_group(self, order: FormGroup) -> None:
         """A new generation. An open window goes on, unless a common start makes its work void."""
         averaging, self.averaging = self.averaging, None
+        if averaging is not None and order.joiners:
+            wait([averaging])  # it is an edge for all: this round's result has been told, and is there in a moment
         if averaging is not None and averaging.done() and averaging.exception() is None:  # a failed one is void
             self.adopt(averaging.result())
         rounds = self.parts.rounds
-        patience = None if rounds.generation else 0.0  # before the first group there is nobody else to blame
+        may_be_others = rounds.generation or order.joiners
+        patience = None if may_be_others else 0.0  # before the first group there is nobody else to blame
         joined = self.orders.wait(rounds.form(order), patience_seconds=patience)
         digest = rounds.settle(order, joined)
         trial = self.try_evaluation() if order.trial == rounds.rank else None

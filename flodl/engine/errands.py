@@ -28,6 +28,7 @@ __all__ = [
     "Ping",
     "Pong",
     "Ran",
+    "Restart",
     "Run",
     "Said",
     "Signal",
@@ -72,6 +73,15 @@ class Start(_Frame, frozen=True, kw_only=True, tag=True):
     run: int
     ranks: tuple[int, ...]
     devices: tuple[str, ...]
+    secret: bytes
+
+
+class Restart(_Frame, frozen=True, kw_only=True, tag=True):
+    """Fork a rank of the present run once more, as soon as its earlier process has ended. secret: as in `Start`."""
+
+    run: int
+    rank: int
+    incarnation: int
     secret: bytes
 
 
@@ -123,7 +133,7 @@ class Stop(_Frame, frozen=True, kw_only=True, tag=True):
     grace_seconds: float
 
 
-Order = Warm | Start | Signal | Clear | Run | Give | Drop | Ping | Stop
+Order = Warm | Start | Restart | Signal | Clear | Run | Give | Drop | Ping | Stop
 
 # ------------------------------------------------------------------------------------------- agent to controller
 
@@ -145,12 +155,13 @@ class Pong(_Frame, frozen=True, kw_only=True, tag=True):
 
 
 class Started(_Frame, frozen=True, kw_only=True, tag=True):
-    """A rank lives. start_time: clock ticks since boot."""
+    """A rank lives. start_time: clock ticks since boot. incarnation: 0 for the run's first process of this rank."""
 
     run: int
     rank: int
     pid: int
     start_time: int
+    incarnation: int = 0
 
 
 class Said(_Frame, frozen=True, kw_only=True, tag=True):
@@ -162,11 +173,12 @@ class Said(_Frame, frozen=True, kw_only=True, tag=True):
 
 
 class Exited(_Frame, frozen=True, kw_only=True, tag=True):
-    """A rank has ended. code: its exit code, negative for a signal."""
+    """A rank has ended. code: its exit code, negative for a signal. incarnation: as in `Started`."""
 
     run: int
     rank: int
     code: int
+    incarnation: int = 0
 
 
 class Cleared(_Frame, frozen=True, kw_only=True, tag=True):

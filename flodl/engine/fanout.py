@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from flodl.engine.errands import Signal, Start, Warm
+from flodl.engine.errands import Restart, Signal, Start, Warm
 from flodl.engine.session import Session
 from flodl.errors import NotReady
 from flodl.ports import HostLaunch, HostNotice
@@ -54,6 +54,14 @@ class RunFanOut:
                 found.append(self._notices.get_nowait())
         except queue.Empty:
             return tuple(found)
+
+    def restart(self, rank: int, incarnation: int, secret: bytes) -> None:
+        """Start another process for a rank, once its earlier one has ended; the agent's loss is a notice."""
+        for host, session in self._joined:
+            if rank in host.ranks and session.end is not None:
+                self._hear(HostNotice(host=host.label, kind="gone", text=session.end.message))
+            elif rank in host.ranks:
+                session.order(Restart(run=self._run, rank=rank, incarnation=incarnation, secret=secret))
 
     def signal(self, rank: int, number: int) -> None:
         """Send a signal to one rank's process group; a rank that is gone is no error."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 import zmq
 
-__all__ = ["KeyPair", "RunKeys", "make_keys"]
+__all__ = ["KeyPair", "RunKeys", "make_keys", "make_pair"]
 
 
 class KeyPair(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,9 +40,10 @@ class RunKeys(msgspec.Struct, frozen=True, kw_only=True):
 
 def make_keys(ranks: Iterable[int]) -> RunKeys:
     """Fresh keys for a run of these ranks."""
-    return RunKeys(server=_pair(), by_rank={rank: _pair() for rank in ranks})
+    return RunKeys(server=make_pair(), by_rank={rank: make_pair() for rank in ranks})
 
 
-def _pair() -> KeyPair:
+def make_pair() -> KeyPair:
+    """Fresh keys for one side."""
     public, secret = zmq.curve_keypair()
     return KeyPair(public=public, secret=secret)

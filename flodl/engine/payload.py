@@ -14,7 +14,15 @@ from flodl.decide.roster import Place
 from flodl.engine.keys import KeyPair
 from flodl.spec.job import JobSpec
 
-__all__ = ["WORKER", "HostSecret", "RankPayload", "decode_host_secret", "decode_payload", "encode_host_secret"]
+__all__ = [
+    "WORKER",
+    "HostSecret",
+    "RankPayload",
+    "decode_host_secret",
+    "decode_payload",
+    "encode_host_secret",
+    "reborn",
+]
 
 WORKER = "flodl.engine.worker:main"
 
@@ -25,7 +33,7 @@ class RankPayload(msgspec.Struct, frozen=True, kw_only=True):
     host: label. device: "cpu" or "cuda:N" as the host counts; local_rank: its place among the host's ranks.
     control, bulk: tcp://address:port. interface: for gloo and NCCL, None: they choose. threads: for torch on the CPU.
     data_path, path: on this host, None: the path's data folder, the working folder. entry: module:function that is
-    called with this payload.
+    called with this payload. incarnation: 0 for the run's first process of this rank.
     """
 
     run_id: str
@@ -45,6 +53,7 @@ class RankPayload(msgspec.Struct, frozen=True, kw_only=True):
     data_path: str | None = None
     path: str | None = None
     entry: str = WORKER
+    incarnation: int = 0
 
     def __repr__(self) -> str:
         return f"RankPayload(run {self.run_id}, rank {self.rank}, {self.host} {self.device})"
@@ -79,6 +88,13 @@ def encode_host_secret(payloads: Mapping[int, RankPayload], env: Mapping[str, st
     """What goes into `HostLaunch.secret`."""
     encoded = {rank: msgspec.msgpack.encode(payload) for rank, payload in payloads.items()}
     return msgspec.msgpack.encode(HostSecret(payloads=encoded, env=dict(env)))
+
+
+def reborn(secret: bytes, rank: int, incarnation: int, keys: KeyPair) -> bytes:
+    """Of an encoded HostSecret what another process of one of its ranks is told: the same, with keys of its own."""
+    host = decode_host_secret(secret)
+    payload = msgspec.structs.replace(decode_payload(host.payloads[rank]), incarnation=incarnation, keys=keys)
+    return encode_host_secret({rank: payload}, host.env)
 
 
 def decode_host_secret(data: bytes) -> HostSecret:

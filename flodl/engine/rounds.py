@@ -15,7 +15,9 @@ from flodl.engine.averaging.ema import Ema
 from flodl.engine.averaging.lane import Lane
 from flodl.engine.averaging.rule import Outcome, RoundOrder, Rule
 from flodl.engine.averaging.start import digest, from_bytes, start_tensors, to_bytes
+from flodl.engine.handing import Handing
 from flodl.engine.resuming import Resuming
+from flodl.engine.snapshot import Snapshot
 from flodl.errors import FlodlError
 from flodl.ports import Averager
 
@@ -26,7 +28,8 @@ class Rounds:
     """Forms groups and runs rounds beside the training thread; changes the model only in `settle` and `adopt`.
 
     niceness: of the averaging thread, above 0 where rounds run beside training. device: where vectors are summed.
-    last_round: newest one held. resuming: what the run goes on from. ema: the consensus's moving average, if any.
+    last_round: newest one held. resuming: what the run goes on from. handing: what ranks that come back
+    adopt. ema: the consensus's moving average, if any.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Rounds:
         self._niceness = niceness
         self._device = device or torch.device("cpu")
         self.resuming: Resuming | None = None
+        self.handing: Handing | None = None
         self.ema: Ema | None = None
         self._lane: Lane | None = None
         self._wanted = RoundOrder(0, 0, 0.0)
@@ -72,13 +76,16 @@ class Rounds:
         """Leave the old generation as it is and join the new one on a fresh thread.
 
         The future holds what the source sent: for a common start all parameters and buffers as bytes, to repair a
-        round its result; nothing where there is no source.
+        round its result, for who joins all that the run stands on; nothing where there is no source.
         """
         if self._lane is not None:
             self._lane.retire()
         self.generation, self.ranks = command.generation, command.ranks
         self.rule.regroup(len(command.ranks), command.ranks.index(self.rank))
         self._lane = Lane(f"averaging-{command.generation}", niceness=self._niceness, device=self._device)
+        if command.joiners:
+            handed = self.handing.capture() if self.handing is not None and command.source == self.rank else None
+            return self._lane.submit(lambda: self._hand(command, handed))
         mine: list[Tensor] = []
         if command.source is not None and command.bundle is None:
             mine = self._result() if command.accept_round else [self._state()]
@@ -87,6 +94,10 @@ class Rounds:
     def settle(self, command: FormGroup, joined: Sequence[Tensor]) -> str:
         """Adopt what the source sent; returns the hash of the result of a common start, else ""."""
         if not joined:
+            return ""
+        if command.joiners and self.handing is not None:
+            self.handing.adopt(*joined)
+            self.last_round = command.accept_round
             return ""
         if command.accept_round:
             self._repair(command, joined)
@@ -154,6 +165,15 @@ class Rounds:
             self._averager.broadcast(command.generation, command.source, mine)
         self._last_end = time.perf_counter()
         return mine
+
+    def _hand(self, command: FormGroup, handed: Snapshot | FlodlError | None) -> list[Tensor]:
+        """Join, and take part in what the source hands to the newcomers; only they keep it."""
+        self._averager.form(command.generation, command.ranks)
+        self._last_end = time.perf_counter()
+        if self.handing is None or command.source is None:
+            return []
+        wanted = self.rank in command.joiners
+        return self.handing.spread(self._averager, command.generation, command.source, handed, wanted=wanted)
 
     def _spread(self, generation: int, source: int, resuming: Resuming) -> Tensor:
         """The bundle, from the rank that has fetched it to all."""

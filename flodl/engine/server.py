@@ -1,8 +1,9 @@
 """The controller's side of the link: two sockets, who may use them, and where a rank is.
 
 Both sockets speak CURVE and ask a ZAP handler about every key: only the public keys of this run's ranks are let in
-(without a handler any key is). Who sent a frame is told by the key it came with, never by its routing id. Both bind to
-one named address. Bulk transfers have a socket and a thread of their own, so that no heartbeat queues behind them.
+(without a handler any key is). Who sent a frame is told by the key it came with, never by its routing id; a rank that
+is started again has other keys, and nothing that comes with the old ones is heard any more. Both bind to one named
+address. Bulk transfers have a socket and a thread of their own, so that no heartbeat queues behind them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from zmq.utils import z85
 from flodl.decide.timeouts import Timeouts
 from flodl.decide.vigil import Sighting
 from flodl.engine import protocol
-from flodl.engine.keys import KeyPair, RunKeys
+from flodl.engine.keys import KeyPair, RunKeys, make_pair
 from flodl.engine.keyvalue import KeyValue, Reply
 from flodl.engine.port_holder import holder_of
 from flodl.engine.protocol import Ask, Beat, Down, Evicted, Hello, Pulse, RankCommand, RankEvent, Welcome
@@ -45,6 +46,13 @@ class Endpoints(NamedTuple):
 
     control: str
     bulk: str
+
+
+class _Who(NamedTuple):
+    """A process: a rank, and which of its processes (0: the first)."""
+
+    rank: int
+    incarnation: int
 
 
 class Listen(NamedTuple):
@@ -83,6 +91,7 @@ class LinkServer:
         self._routes_lock = threading.Lock()
         self._sightings: dict[int, Sighting] = {}
         self._evicted: set[int] = set()
+        self._incarnations: dict[int, int] = {}  # of ranks that were started again
         self._beat_seconds = listen.limits.heartbeat
         self._dropped = 0
         self._strangers = Strangers()
@@ -125,6 +134,18 @@ class LinkServer:
             self._owed.pop(rank, None)
             route = self._routes.get(rank)
         self._dismiss(route)
+
+    def readmit(self, rank: int, incarnation: int) -> KeyPair:
+        """Another process of this rank is about to come: its keys. Whatever its earlier ones say is not heard."""
+        pair = make_pair()
+        self._incarnations[rank] = incarnation
+        with self._routes_lock:
+            self._routes.pop(rank, None)
+            self._owed.pop(rank, None)
+        self._sightings.pop(rank, None)
+        self._gate.admit(pair, _Who(rank, incarnation))
+        self._evicted.discard(rank)
+        return pair
 
     def forget_generation(self, generation: int) -> None:
         """Drop a generation's rendezvous keys; whoever still waits for one is told so."""
@@ -173,14 +194,15 @@ class LinkServer:
     # ------------------------------------------------------------------------------------- the reading threads'
 
     def _hear(self, frames: Frames) -> None:
-        rank = _rank_of(frames)
-        frame = protocol.up(frames[1].bytes, self._run_id) if rank is not None and len(frames) == 2 else None
-        if rank is None or frame is None:
+        who = _who(frames)
+        frame = protocol.up(frames[1].bytes, self._run_id) if who is not None and len(frames) == 2 else None
+        if who is None or frame is None:
             self._dropped += 1
             return
-        if rank in self._evicted:
+        if self._is_evicted(who):
             self._dismiss(frames[0].bytes)
             return
+        rank = who.rank
         self._learn_route(rank, frames[0].bytes)
         message, now = frame.message, time.monotonic()
         if isinstance(message, Beat):
@@ -189,7 +211,7 @@ class LinkServer:
         self._sightings[rank] = msgspec.structs.replace(self._sightings.get(rank, Sighting(now)), at=now)
         if isinstance(message, Ask):
             with self._values_lock:
-                replies = self._values.ask(rank, message, now)
+                replies = self._values.ask(who, message, now)
             self._reply(replies)
         elif isinstance(message, Hello):
             self._deliver(rank, protocol.encode(Down(self._run_id, Welcome())))
@@ -199,8 +221,8 @@ class LinkServer:
             self._on_event(message)
 
     def _hear_bulk(self, frames: Frames) -> None:
-        rank = _rank_of(frames)
-        if rank is None or len(frames) not in (2, 3):
+        who = _who(frames)
+        if who is None or len(frames) not in (2, 3):
             self._dropped += 1
             return
         route = frames[0].bytes
@@ -210,10 +232,10 @@ class LinkServer:
             with contextlib.suppress(zmq.ZMQError):
                 self._wires[1].send((route, header, served[1]))
             return
-        if rank in self._evicted:
+        if self._is_evicted(who):
             answer = self._receiving.refuse(route, "this rank was declared dead: nothing of it is stored")
         else:
-            answer = self._receiving.hear(route, rank, [frame.buffer for frame in frames[1:]])
+            answer = self._receiving.hear(route, who.rank, [frame.buffer for frame in frames[1:]])
         if answer is not None:
             with contextlib.suppress(zmq.ZMQError):
                 self._wires[1].send((route, protocol.encode(protocol.BulkDown(self._run_id, answer))))
@@ -226,6 +248,10 @@ class LinkServer:
         for rank, route in list(self._routes.items()):
             if rank not in self._evicted:
                 self._try(route, pulse)
+
+    def _is_evicted(self, who: _Who) -> bool:
+        """Declared dead, or replaced."""
+        return who.rank in self._evicted or who.incarnation != self._incarnations.get(who.rank, 0)
 
     def _learn_route(self, rank: int, route: bytes) -> None:
         if self._routes.get(rank) == route:
@@ -240,8 +266,9 @@ class LinkServer:
 
     def _reply(self, replies: list[Reply]) -> None:
         for reply in replies:
-            assert isinstance(reply.to, int)
-            self._deliver(reply.to, protocol.encode(Down(self._run_id, reply.answer)))
+            assert isinstance(reply.to, _Who)
+            if not self._is_evicted(reply.to):
+                self._deliver(reply.to.rank, protocol.encode(Down(self._run_id, reply.answer)))
 
     def _dismiss(self, route: bytes | None) -> None:
         if route is not None:
@@ -269,21 +296,27 @@ class _Gate(ThreadAuthenticator):
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: RunKeys) -> None:
         super().__init__(context)
-        self._ranks = keys.ranks_by_public_key()
+        self._known = {key: _Who(rank, 0) for key, rank in keys.ranks_by_public_key().items()}
         self.configure_curve_callback(ZAP_DOMAIN, self)
+
+    def admit(self, pair: KeyPair, who: _Who) -> None:
+        """One more key."""
+        self._known[pair.public.decode("ascii")] = who
 
     def callback(self, domain: str, key: bytes) -> bool:
         """True for a key of this run; key: Z85."""
-        return domain == ZAP_DOMAIN and key.decode("ascii") in self._ranks
+        return domain == ZAP_DOMAIN and key.decode("ascii") in self._known
 
     def curve_user_id(self, client_public_key: bytes) -> str:
-        """The rank's number; client_public_key: 32 bytes."""
-        return str(self._ranks[z85.encode(client_public_key).decode("ascii")])
+        """"rank.incarnation"; client_public_key: 32 bytes."""
+        who = self._known[z85.encode(client_public_key).decode("ascii")]
+        return f"{who.rank}.{who.incarnation}"
 
 
-def _rank_of(frames: Frames) -> int | None:
+def _who(frames: Frames) -> _Who | None:
     try:
-        return int(frames[0].get("User-Id"))
+        rank, _, incarnation = str(frames[0].get("User-Id")).partition(".")
+        return _Who(int(rank), int(incarnation))
     except (zmq.ZMQError, ValueError):
         return None
 

@@ -317,13 +317,14 @@ def _note_rank(host: str, word: Said | Started | Exited | Cleared, part: _Part) 
         return HostNotice(host=host, kind="line", rank=word.rank, text=word.text)
     if isinstance(word, Started):
         part.started.add(word.rank)
-        return HostNotice(host=host, kind="started", rank=word.rank, text=f"{word.pid} {word.start_time}")
+        name = f"{word.pid} {word.start_time}"
+        return HostNotice(host=host, kind="started", rank=word.rank, text=name, incarnation=word.incarnation)
     if isinstance(word, Cleared):
         part.is_cleared = True
         return None
     if word.rank not in part.started:
         part.trouble = part.trouble or f"rank {word.rank} ended with {word.code} at its start"
-    return HostNotice(host=host, kind="exit", rank=word.rank, code=word.code)
+    return HostNotice(host=host, kind="exit", rank=word.rank, code=word.code, incarnation=word.incarnation)
 
 
 def _told(lines: Iterable[str]) -> str:

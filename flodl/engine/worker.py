@@ -33,6 +33,7 @@ from flodl.engine.determinism import make_deterministic
 from flodl.engine.edges import Parts
 from flodl.engine.failure import trace_of, words_of
 from flodl.engine.groups import GroupAverager, gloo_group, nccl_group
+from flodl.engine.handing import Handing
 from flodl.engine.interface import check_interface
 from flodl.engine.link import LinkClosedError, RankLink
 from flodl.engine.loop import Loop
@@ -93,7 +94,16 @@ def serve(payload: RankPayload, link: Link) -> bool:
         sys.stderr.write(f"{trace}\n")
         kind = _kind(error, has_trained=loop is not None and loop.tally.reports + loop.tally.batches > 0)
         with contextlib.suppress(FlodlError):
-            link.send(RankFailed(at=0.0, rank=payload.rank, kind=kind, message=_message(payload, error), trace=trace))
+            link.send(
+                RankFailed(
+                    at=0.0,
+                    rank=payload.rank,
+                    kind=kind,
+                    message=_message(payload, error),
+                    trace=trace,
+                    incarnation=payload.incarnation,
+                )
+            )
         return False
     return True
 
@@ -143,7 +153,7 @@ def make_loop(payload: RankPayload, built: Built, link: Link) -> Loop:
     niceness = BESIDE_TRAINING if beside else 0
     state = TrainingState(built.model, built.optimizer, rule, built.precision)
     rounds = Rounds(payload.rank, built.model, rule, averager, niceness=niceness, device=summing)
-    rounds.resuming = Resuming(link, state)
+    rounds.resuming, rounds.handing = Resuming(link, state), Handing(state, summing)
     positions = positions_per_epoch(job, built.num_samples)
     parts = Parts(
         rank=payload.rank,
@@ -252,6 +262,7 @@ def _ready(payload: RankPayload, built: Built) -> RankReady:
         is_compiled=built.is_compiled,
         versions=versions,
         project=project_files(payload.path or ""),
+        incarnation=payload.incarnation,
     )
 
 

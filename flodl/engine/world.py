@@ -2,7 +2,8 @@
 
 Events are stamped with this process's monotonic clock as they are handed to the coordinator. A rank that ends before
 its goodbye has died, whatever its exit code; a goodbye is never counted as a death. What agents and ranks write is
-passed on line by line; the last twenty lines of each rank are kept.
+passed on line by line; the last twenty lines of each rank are kept. A rank that is started again is another process,
+with keys of its own: what is still said of or by its earlier ones is dropped here.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from flodl.decide.messages import (
     Average,
     Command,
     Cut,
+    Dismiss,
     EndBy,
     Event,
     Finish,
@@ -28,6 +30,7 @@ from flodl.decide.messages import (
     Goodbye,
     RankDied,
     RankReady,
+    Restart,
     RunWindow,
     StopRequested,
     TimeReached,
@@ -37,6 +40,7 @@ from flodl.decide.roster import Place
 from flodl.decide.timeouts import Timeouts
 from flodl.decide.vigil import Vigil
 from flodl.engine.errands import ending
+from flodl.engine.payload import reborn
 from flodl.engine.receiving import UploadSink
 from flodl.engine.server import Endpoints, LinkServer, Listen
 from flodl.engine.serving import ReadPart
@@ -68,6 +72,8 @@ class LiveWorld:
         self._lines: dict[int, deque[str]] = {rank: deque(maxlen=KEPT_LINES) for rank in (-1, *self._places)}
         self._ready: set[int] = set()
         self._left: set[int] = set()  # said goodbye, or were reported dead
+        self._incarnations = dict.fromkeys(self._places, 0)
+        self._secrets: dict[int, bytes] = {}  # rank -> what its host's agent was told
         self._generation = 0
         self._ready_by: float | None = None
         self._join = JoinSpec()
@@ -107,6 +113,7 @@ class LiveWorld:
         """Start the ranks; returns at once. A failure raises from `next_event`, and so do ranks that are not ready in
         time, unless enough of them are: then the others are given up."""
         self._join = join
+        self._secrets = {rank: host.secret for host in hosts for rank in host.ranks}
         self._ready_by = time.monotonic() + join.timeout_seconds
         for work in (lambda: self._start(hosts), self._watch):
             thread = threading.Thread(target=work, name="flodl-world", daemon=True)
@@ -136,10 +143,14 @@ class LiveWorld:
             return TimeReached(at=now) if deadline is not None and now >= deadline else None
         if isinstance(news, FlodlError):
             raise news
-        if isinstance(news, RankDied) and news.rank in self._left:  # a goodbye came first, or it was told already
+        if isinstance(news, RankDied) and self._is_old(news):
             return self.next_event(0.0, deadline)
         self._heed(news)
         return msgspec.structs.replace(news, at=time.monotonic())
+
+    def _is_old(self, news: RankDied) -> bool:
+        """A goodbye came first, or it was told already, or it is of a process that was replaced."""
+        return news.rank in self._left or news.incarnation != self._incarnations[news.rank]
 
     def _heed(self, news: Event) -> None:
         """What an event changes in this world."""
@@ -163,12 +174,13 @@ class LiveWorld:
         self._look_at = now + self._limits.heartbeat / LOOKS_PER_BEAT
         for event in self._vigil.judge(now, self.server.sightings()):
             if isinstance(event, RankDied):
+                event = msgspec.structs.replace(event, incarnation=self._incarnations[event.rank])  # noqa: PLW2901
                 self._heed(event)
                 self._fan_out.signal(event.rank, signal.SIGKILL)
             self._verdicts.append(event)
 
     def execute(self, command: Command) -> None:
-        """Send an order to its ranks. Orders to nobody (Alert, EpochEnded, End) are the listeners'."""
+        """Send an order to its ranks, start and end processes. Orders to nobody (Alert, End) are the listeners'."""
         if isinstance(command, FormGroup):
             for old in range(self._generation, command.generation):
                 self.server.forget_generation(old)
@@ -176,6 +188,23 @@ class LiveWorld:
         if isinstance(command, FormGroup | RunWindow | Average | Cut | Finish):
             for rank in command.to:
                 self.server.send(rank, command)
+        elif isinstance(command, Restart):
+            self._restart(command)
+        elif isinstance(command, Dismiss):
+            self._left.add(command.rank)
+            self._vigil.release(command.rank)
+            self.server.evict(command.rank)
+            self._fan_out.signal(command.rank, signal.SIGKILL)
+
+    def _restart(self, command: Restart) -> None:
+        """Another process for a rank: whatever is left of its earlier one is ended first."""
+        rank = command.rank
+        self._fan_out.signal(rank, signal.SIGKILL)
+        self._incarnations[rank] = command.incarnation
+        self._left.discard(rank)
+        keys = self.server.readmit(rank, command.incarnation)
+        self._vigil.watch(rank)
+        self._fan_out.restart(rank, command.incarnation, reborn(self._secrets[rank], rank, command.incarnation, keys))
 
     def close(self) -> None:
         """End everything that this world started: TERM, KILL after ten seconds; after `hurry` KILL at once."""
@@ -230,14 +259,16 @@ class LiveWorld:
             with contextlib.suppress(OSError):  # a full disk costs lines, not the watch over the ranks
                 self._on_line(notice.rank, notice.host, notice.text)
         elif notice.kind == "exit":
-            self._mourn(notice.rank, ending(notice.code) + (" and no goodbye" if notice.code >= 0 else ""))
+            how = ending(notice.code) + (" and no goodbye" if notice.code >= 0 else "")
+            self._news.put(RankDied(at=0.0, rank=notice.rank, cause=how, incarnation=notice.incarnation))
         elif notice.kind == "gone":
             for rank, place in self._places.items():
                 if place.host == notice.host:
-                    self._mourn(rank, f"its host is lost: {notice.text}")
+                    self._mourn(rank, f"its host is lost: {notice.text}", can_return=False)
 
-    def _mourn(self, rank: int, how: str) -> None:
-        self._news.put(RankDied(at=0.0, rank=rank, cause=how))
+    def _mourn(self, rank: int, how: str, *, can_return: bool = True) -> None:
+        now = self._incarnations[rank]
+        self._news.put(RankDied(at=0.0, rank=rank, cause=how, can_return=can_return, incarnation=now))
 
     def _check_ready(self) -> None:
         if self._ready_by is None or time.monotonic() < self._ready_by:
