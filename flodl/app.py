@@ -26,6 +26,8 @@ from flodl.arms import Arms, refuse_finished
 from flodl.compose import check_trust, job_of, resolve, typed_trust
 from flodl.errors import ConfigError, Problem
 from flodl.explain import explain
+from flodl.record.figures import Objective
+from flodl.record.sweep import SweepFolder
 from flodl.spec.checks import ineffective
 from flodl.spec.codec import load_spec
 from flodl.spec.job import JobSpec
@@ -47,11 +49,11 @@ class _Command:
     added: Sequence[str] = ()
     arms: Arms = field(default_factory=Arms)
 
-    def __call__(self, config: DictConfig) -> None:
+    def __call__(self, config: DictConfig) -> Objective | None:
         """Hydra's task function: one arm. An only one began with the command, an arm of a sweep begins now."""
         self.arms.is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
         begun = time.monotonic() if self.arms.is_sweep else self.begun
-        self.arms.attempt(_overrides(), lambda: _perform(config, self, begun))
+        return self.arms.attempt(_overrides(), lambda: _perform(config, self, begun))
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -75,16 +77,18 @@ def run(arguments: Sequence[str]) -> None:
     finally:
         GlobalHydra.instance().clear()
         _release_fleet()
+    _tell_loggers(command.arms)
     command.arms.conclude()
 
 
-def _perform(config: DictConfig, command: _Command, begun: float) -> None:
+def _perform(config: DictConfig, command: _Command, begun: float) -> Objective | None:
     name = _choice(config)
     task = TASKS[name]
     if isinstance(task, Chore):
-        _refuse_idle(name, ("task", *task.arguments), "nothing else says anything to it")
+        parts = [key for text in _overrides() if (key := text.partition("=")[0]).partition(".")[0] in task.arguments]
+        _refuse_idle(name, ("task", *task.arguments, *parts), "nothing else says anything to it")
         task.perform(resolve(OmegaConf.masked_copy(config, list(task.arguments))))
-        return
+        return None
     tree = resolve(config)
     typed = typed_trust(command.arguments)
     job = _job_of(task, tree, command.added)
@@ -100,9 +104,14 @@ def _perform(config: DictConfig, command: _Command, begun: float) -> None:
         cluster_file=hooks.own_choice("cluster", str(hydra_config.runtime.choices.get("cluster"))),
         is_arm=hydra_config.mode == RunMode.MULTIRUN,
     )
-    if task.is_run and not job.launch.dry_run:
+    if task.is_run:
+        _check_loggers(job)
+    if job.launch.dry_run:
+        task.plan(order)
+        return None
+    if task.is_run:
         _skip_finished(job)
-    (task.plan if job.launch.dry_run else task.perform)(order)
+    return task.perform(order)
 
 
 def _job_of(task: Task, tree: dict[str, Any], added: Sequence[str]) -> JobSpec:
@@ -144,14 +153,34 @@ def _overrides() -> list[str]:
     return [str(text) for text in texts] if isinstance(texts, list) else []
 
 
-def _named(command: _Command) -> Callable[[DictConfig], None]:
+def _named(command: _Command) -> Callable[[DictConfig], Objective | None]:
     """The task function as Hydra wants it: a function of this module."""
 
-    def flodl(config: DictConfig) -> None:
-        command(config)
+    def flodl(config: DictConfig) -> Objective | None:
+        return command(config)
 
     flodl.told = command.arms.told  # pyright: ignore[reportFunctionMemberAccess] - our launcher looks for it
     return flodl
+
+
+def _check_loggers(job: JobSpec) -> None:
+    """Raise ConfigError where one cannot be made, or its package is missing: before anything is started."""
+    if job.logger:
+        from flodl.desk import made
+
+        made(job)
+
+
+def _tell_loggers(arms: Arms) -> None:
+    """The sweep is over: its comparison goes where its arms' figures went."""
+    if arms.folder is not None:
+        from flodl.desk import tell_sweep
+
+        tell_sweep(SweepFolder(arms.folder), _warn_plainly)
+
+
+def _warn_plainly(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
 
 
 def _release_fleet() -> None:

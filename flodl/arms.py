@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flodl.errors import ConfigError, FlodlError, Interrupted, Problem, Skipped, TaskFindings
+from flodl.record.figures import Objective, of_objective
+from flodl.record.result import read_result
 from flodl.record.sweep import finished_run, spec_digest
 from flodl.spec.codec import load_spec, sha256
 from flodl.spec.job import JobSpec
@@ -28,29 +30,33 @@ class Arm:
 
 @dataclass(kw_only=True)
 class Arms:
-    """All of them so far. is_told: a launcher has shown the user what became of each."""
+    """All of them so far. is_told: a launcher has shown the user what became of each. folder: the sweep's."""
 
     arms: list[Arm] = field(default_factory=list[Arm])
     is_sweep: bool = False
     is_told: bool = False
+    folder: Path | None = None
 
-    def attempt(self, overrides: Sequence[str], perform: Callable[[], None]) -> None:
-        """One arm. In a sweep its error passes through, for Hydra to mark it and to go on with the next."""
+    def attempt(self, overrides: Sequence[str], perform: Callable[[], Objective | None]) -> Objective | None:
+        """One arm, and what a sweep that learns is told of it. In a sweep its error passes through, for Hydra to mark
+        it and to go on with the next."""
         arm = Arm(overrides=overrides)
         self.arms.append(arm)
         try:
             if self.is_sweep and any(isinstance(earlier.error, Interrupted) for earlier in self.arms):
                 raise Interrupted("not started: an earlier arm was interrupted")
-            perform()
+            return perform()
         except ConfigError as error:
             arm.error = Skipped(str(error)) if self.is_sweep and error.is_rigs else error
         except Exception as error:  # noqa: BLE001 - raised below, or by `conclude`
             arm.error = error
-        if self.is_sweep and arm.error is not None:
+        if self.is_sweep:
             raise arm.error
+        return None
 
-    def told(self, found: Iterable[tuple[Sequence[str], Exception | None]]) -> None:
-        """From the launcher: overrides and final error of every arm of the sweep."""
+    def told(self, found: Iterable[tuple[Sequence[str], Exception | None]], folder: Path | None = None) -> None:
+        """From the launcher: overrides and final error of every arm of the sweep, and where it lies."""
+        self.folder = folder
         self.arms = [Arm(overrides=overrides, error=error) for overrides, error in found]
         self.is_sweep = self.is_told = True  # the arms may have run in other processes
 
@@ -101,7 +107,8 @@ def refuse_finished(job: JobSpec, roots: Iterable[Path], *, hosts_may_differ: bo
 
     found = finished_run(roots, is_same)
     if found is not None:
-        raise Skipped(f"finished before: {found.path}", folder=str(found.path))
+        value, _ = of_objective(job, read_result(found.result_path))
+        raise Skipped(f"finished before: {found.path}", folder=str(found.path), objective=value)
 
 
 def _digest_on(job: JobSpec, spec: Path) -> str:

@@ -57,10 +57,12 @@ class Problem:
 
 
 class FlodlError(Exception):
-    """The family's root: a failure that flodl explains. is_told: the user has read it (a run's last lines said it)."""
+    """The family's root: a failure that flodl explains. is_told: the user has read it (a run's last lines said it).
+    objective: what a sweep that learns is told all the same."""
 
     exit_code = 4
     is_told = False
+    objective: float | tuple[float, ...] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """As it is, whatever its constructor takes: an arm of a sweep may run in a process of its own."""
@@ -132,9 +134,10 @@ class Skipped(FlodlError):
 
     exit_code = 0
 
-    def __init__(self, message: str, *, folder: str = "") -> None:
+    def __init__(self, message: str, *, folder: str = "", objective: float | tuple[float, ...] | None = None) -> None:
         super().__init__(message)
         self.folder = folder
+        self.objective = objective
 
 
 class Interrupted(FlodlError):

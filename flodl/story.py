@@ -6,6 +6,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -71,6 +72,13 @@ class Story:
         said = log.append(text)
         if WORTH_SEEING.search(said):
             self._lines.append((log.prefix, said))
+
+    def say(self, text: str) -> None:
+        """A line of the controller's own, for the log and for people."""
+        with suppress(ValueError):  # (a run that is over has closed its log)
+            self.folder.log.append(text)
+        if self.shown is not None:
+            self.shown.say(text)
 
     def pass_on(self) -> None:
         """Show what came in since the last call."""

@@ -19,6 +19,7 @@ from flodl.decide.coordinator import Coordinator
 from flodl.decide.messages import End, Event
 from flodl.decide.roster import Place, resolve_mode, roster
 from flodl.decide.timeouts import timeouts_of
+from flodl.desk import Desk
 from flodl.engine.facts import num_cores
 from flodl.engine.fleet import the_fleet
 from flodl.engine.inprocess import InProcessWorld, payload_here
@@ -69,18 +70,25 @@ def run(
     begun = time.monotonic() if begun is None else begun
     console = terminal_console() if console is None else console
     story = Story(folder, begun, caller)
+    desk = Desk(folder, story.say)
     try:
         folder.write_spec(canonical_json(job), sha256(job))
+        desk.open(job)
         train = _train_here if job.debug.inprocess else _train
         # Where a detached run's output goes its log is written too: what both would say is said once.
         watched = Console(quiet=True) if job.launch.detach else console
         with closing(folder):
-            end = train(job, story, tuple(listeners), watched)
-        _conclude(folder, result(end, story.told()), console)
+            end = train(job, story, (*listeners, desk.observe), watched)
+            found = result(end, story.told())
+            folder.write_result(found)
+            desk.conclude(found)
+        _conclude(folder, found, console)
     except (Exception, KeyboardInterrupt) as error:
         told = story.failure(error)
+        failed = failed_result(told, story.told())
         with suppress(OSError):  # a full disk refuses this too
-            folder.write_result(failed_result(told, story.told()))
+            folder.write_result(failed)
+        desk.conclude(failed)
         _say_where(folder, console)
         if told is error:
             raise
@@ -235,7 +243,6 @@ def _counted(job: JobSpec) -> dict[str, int]:
 
 
 def _conclude(folder: RunFolder, found: Result, console: Console) -> None:
-    folder.write_result(found)
     print_summary(found, console)
     _say_where(folder, console)
     if found.exit_code == Interrupted.RESUMABLE:

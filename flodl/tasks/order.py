@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from flodl.plan import plan_lines
+from flodl.record.figures import Objective
 from flodl.spec.job import JobSpec
 
 __all__ = ["Chore", "Order", "Task", "show_plan"]
@@ -39,12 +40,12 @@ def show_plan(order: Order) -> None:
 class Task:
     """Something that is done with a job.
 
-    perform: does it. plan: what launch.dry_run does instead. arguments: top-level keys that only this task has.
-    from_spec: the job is read from a spec.json instead of the config tree. job_of: makes the job of the composed tree
-    and of what was typed. is_run: it leaves a run folder.
+    perform: does it; returns what a sweep that learns is told. plan: what launch.dry_run does instead. arguments:
+    top-level keys that only this task has. from_spec: the job is read from a spec.json instead of the config tree.
+    job_of: makes the job of the composed tree and of what was typed. is_run: it leaves a run folder.
     """
 
-    perform: Callable[[Order], None]
+    perform: Callable[[Order], Objective | None]
     plan: Callable[[Order], None] = show_plan
     arguments: tuple[str, ...] = ()
     from_spec: bool = False

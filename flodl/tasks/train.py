@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from math import isinf
 from typing import TYPE_CHECKING
 
 from flodl.errors import ConfigError, FlodlError, Interrupted, NotReady, Problem, RunFailed, RunLost
@@ -9,11 +11,12 @@ from flodl.tasks.order import Order
 
 if TYPE_CHECKING:
     from flodl.decide.messages import End
+    from flodl.record.figures import Objective
 
 __all__ = ["failure", "here", "perform"]
 
 
-def perform(order: Order) -> None:
+def perform(order: Order) -> Objective | None:
     """Train. Raises what became of the run, unless it ended well; a detached one is only started."""
     from flodl.record.folder import RunFolder
 
@@ -30,22 +33,29 @@ def perform(order: Order) -> None:
         from flodl.tasks import detached
 
         detached.leave(order)
-    else:
-        here(order)
+        return None
+    return here(order)
 
 
-def here(order: Order) -> None:
-    """Train in this process."""
+def here(order: Order) -> Objective | None:
+    """Train in this process. Returns what a sweep that learns is told of it (`objective`)."""
     from flodl import trainer
+    from flodl.record.figures import of_objective
     from flodl.record.folder import RunFolder
+    from flodl.record.result import read_result
 
     folder = RunFolder.adopt(order.folder)
     folder.status.begin()
     end = trainer.run(order.job, folder, begun=order.begun)
     error = failure(end)
+    told, warning = of_objective(order.job, read_result(folder.result_path))
     if error is not None:
         error.is_told = True  # the run's summary ends with it
+        error.objective = told if isinstance(told, float) and isinf(told) else None
         raise error
+    if warning and order.is_arm:
+        sys.stderr.write(f"warning: {warning}\n")
+    return told
 
 
 def failure(end: End) -> FlodlError | None:

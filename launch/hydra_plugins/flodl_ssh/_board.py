@@ -92,13 +92,18 @@ class Board:
             else:
                 console.print(f"as a page: {self._folder.comparison_page_path}", soft_wrap=True)
         if self._tell is not None:
-            self._tell([(o.ret.overrides or [], o.error) for _, o in sorted(self._outcomes.items())])
+            found = [(o.ret.overrides or [], o.error) for _, o in sorted(self._outcomes.items())]
+            self._tell(found, self._folder.path)
 
     def returns(self, jobs: Iterable[Job]) -> list[JobReturn]:
-        """What Hydra is told of these jobs. A failure that flodl explains is in the table; a bug stays one."""
+        """What Hydra is told of these jobs. A failure that flodl explains is in the table; a bug stays one.
+
+        A run that was lost to infinity is a result for a sweeper that learns: how bad is known.
+        """
         outcomes = [self._outcomes[job.index] for job in jobs]
         is_flodls = self._tell is not None
-        return [told_return(o.ret) if is_flodls and isinstance(o.error, FlodlError) else o.ret for o in outcomes]
+        return [told_return(o.ret, o.error) if is_flodls and isinstance(o.error, FlodlError) else o.ret
+                for o in outcomes]  # fmt: skip
 
     def _batch(self) -> set[int]:
         return {job.index for job in self._jobs}

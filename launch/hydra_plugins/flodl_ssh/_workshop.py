@@ -15,7 +15,7 @@ from hydra.core.utils import JobReturn, JobStatus, configure_log, filter_overrid
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from flodl.errors import ConfigError, Interrupted, Skipped
+from flodl.errors import ConfigError, FlodlError, Interrupted, Skipped
 from flodl.explain import explain
 from flodl.record.sweep import SweepFolder
 from hydra_plugins.flodl_ssh._options import Options
@@ -122,7 +122,7 @@ class Workshop:
         log_as_launcher(self._context, self._config)
         error = ret._return_value if ret.status == JobStatus.FAILED else None  # (the property raises it)
         if isinstance(error, Skipped):  # a sweeper that reads the return values goes on
-            ret.return_value, ret.status = None, JobStatus.COMPLETED
+            ret.return_value, ret.status = error.objective, JobStatus.COMPLETED
         return Outcome(job=job, ret=ret, error=error, name=name, folder=folder, attempts=attempt,
                        seconds=time.monotonic() - begun)  # fmt: skip
 
@@ -151,9 +151,11 @@ class _ToldReturn(JobReturn):
         self._return_value = value
 
 
-def told_return(ret: JobReturn) -> JobReturn:
-    """The same return, of a failure that was explained in words."""
-    return _ToldReturn(**vars(ret))
+def told_return(ret: JobReturn, error: FlodlError) -> JobReturn:
+    """The same return, of a failure that was explained in words; completed where a value is known all the same."""
+    if error.objective is None:
+        return _ToldReturn(**vars(ret))
+    return JobReturn(**{**vars(ret), "status": JobStatus.COMPLETED, "_return_value": error.objective})
 
 
 def log_as_launcher(context: HydraContext, config: DictConfig) -> None:
