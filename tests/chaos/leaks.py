@@ -46,9 +46,9 @@ class Sweep:
         more = _descriptors(os.getpid()) - self._descriptors - 3 * len(kept)  # pipes to agents that were met meanwhile
         found += [f"{more} descriptors"] if more > 0 else []
         ours = {str(pid) for pid in self._seen}
-        found += [f"/dev/shm/{one}" for one in os.listdir("/dev/shm") if ours & set(one.replace("-", "_").split("_"))]
-        found += [str(path) for place in (self._folder, self._tmp) for path in place.rglob("*") if _is_temporary(path)]
-        return found + [str(path) for path in self._tmp.iterdir()]
+        shared = [path for path in Path("/dev/shm").iterdir() if ours & set(path.name.replace("-", "_").split("_"))]
+        temporary = [path for path in self._folder.rglob("*") if _is_temporary(path)]
+        return found + [str(path) for path in (*shared, *temporary, *self._tmp.iterdir())]
 
 
 def _kept() -> set[int]:
@@ -73,8 +73,8 @@ def _is_a_runs(thread: threading.Thread) -> bool:
 
 
 def _descriptors(pid: int) -> int:
-    return len(os.listdir(f"/proc/{pid}/fd"))
+    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
 
 
 def _is_temporary(path: Path) -> bool:
-    return path.is_file() and (".tmp" in path.name or path.name.startswith("."))
+    return path.is_file() and ".tmp" in path.name

@@ -1,4 +1,4 @@
-"""A project of one's own whose training can be told in closed form: it is copied beside a run, no code of flodl knows it.
+"""A project of one's own whose training can be told in closed form. It is copied beside runs.
 
 The model holds one weight per sample and the loss of a batch is minus the mean of its samples' weights: plain SGD adds
 lr / batch size to each of them, whatever the weights are. So a weight at the end says how often its sample was learnt
