@@ -6,13 +6,27 @@ arguments are top-level keys that only its file in conf/task/ defines; all else 
 
 from __future__ import annotations
 
-from flodl.tasks import evaluate, execute, init, nccl_build, probe, resume, setup, simulate, status, stop, train
+from flodl.tasks import (
+    compare,
+    evaluate,
+    execute,
+    init,
+    nccl_build,
+    probe,
+    resume,
+    setup,
+    simulate,
+    status,
+    stop,
+    train,
+)
 from flodl.tasks.order import Chore, Order, Task, show_plan
 from flodl.tasks.train import failure
 
 __all__ = ["TASKS", "Chore", "Order", "Task", "failure", "show_plan"]
 
 TASKS: dict[str, Task | Chore] = {
+    "compare": Chore(perform=compare.perform, arguments=compare.ARGUMENTS),
     "eval": Task(perform=evaluate.perform, arguments=("run", "json"), job_of=evaluate.job_of),
     "exec": Task(perform=execute.perform, plan=execute.plan, arguments=("command",)),
     "init": Task(perform=init.perform, plan=init.plan, arguments=("hosts", "write")),

@@ -1,0 +1,172 @@
+"""For task=compare: which runs are meant, what is asked, the tables; Markdown, JSON and a page in a folder."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import msgspec
+
+from flodl.errors import ConfigError, FlodlError, Problem, TaskFindings
+from flodl.record.folder import RunFolder, newest_run
+from flodl.record.sweep import SweepFolder
+from flodl.record.text import short_path
+from flodl.report.arm import Arm
+from flodl.report.compare import Question, compare, comparison_json
+from flodl.report.gather import arms_of_runs, arms_of_sweep
+from flodl.report.leave import leave_comparison_page
+from flodl.report.markdown import comparison_markdown
+from flodl.report.tables import print_comparison
+from flodl.report.terminal import terminal_console
+from flodl.report.verdict import Criterion
+from flodl.spec.stop import TargetConfig
+from flodl.tasks.status import switch
+from flodl.tasks.which import OUTPUTS
+
+__all__ = ["tell"]
+
+COMPARED = "compare"  # the folder under outputs/
+
+
+def tell(given: Mapping[str, Any]) -> None:
+    """Compare and tell. Raises TaskFindings where no run ended well, ConfigError where something is not there."""
+    as_json = switch("json", given["json"])
+    question = _question(given)
+    sweeps, runs = _named(given["runs"])
+    arms = arms_of_sweep(sweeps[0]) if len(sweeps) == 1 and not runs else arms_of_runs([*_runs_of(sweeps), *runs])
+    _check(arms, question)
+    comparison = compare(arms, question)
+    folder = _folder(given["write"], sweeps if not runs else ())
+    trouble = ""
+    if folder is not None:
+        folder.write_comparison(comparison_json(comparison), comparison_markdown(comparison))
+        trouble = leave_comparison_page(folder, comparison)
+    if as_json:
+        sys.stdout.write(comparison_json(comparison).decode())
+    else:
+        console = terminal_console()
+        print_comparison(comparison, console)
+        if folder is not None:
+            shown = trouble or f"as a page: {short_path(folder.comparison_page_path)}"
+            console.print(f"comparison: {short_path(folder.comparison_markdown_path)}\n{shown}", soft_wrap=True)
+    if not any(arm.counts for arm in arms):
+        error = TaskFindings("none of these runs ended well")
+        error.is_told = not as_json
+        raise error
+
+
+def _question(given: Mapping[str, Any]) -> Question:
+    """What is asked, checked; all problems at once."""
+    problems: list[Problem] = []
+    by, metric, epoch = given["by"], given["metric"], given["epoch"]
+    if by != "auto" and by not in get_args(Criterion):
+        problems.append(Problem(key="by", value=str(by), constraint="there is no such criterion",
+                                remedy=f"auto, {', '.join(get_args(Criterion))}"))  # fmt: skip
+    if metric is not None and (not isinstance(metric, str) or not metric):
+        problems.append(Problem(key="metric", value=str(metric), constraint="must be a figure's name, or null"))
+    if epoch is not None and (not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 1):
+        problems.append(Problem(key="epoch", value=str(epoch), constraint="must be a whole number from 1, or null"))
+    target = TargetConfig()
+    try:
+        target = msgspec.convert(given["target"], TargetConfig)
+        problems.extend(target.problems("target"))
+    except msgspec.ValidationError as error:
+        problems.append(Problem(key="target", value=str(given["target"]), constraint=str(error),
+                                remedy="target={metric: accuracy, value: 0.9}"))  # fmt: skip
+    if problems:
+        raise ConfigError(problems)
+    return Question(by=None if by == "auto" else by, metric=metric, epoch=epoch, target=target)
+
+
+def _check(arms: Sequence[Arm], question: Question) -> None:
+    """Refuse figures and epochs that no run has."""
+    counted = [arm for arm in arms if arm.counts]
+    names = {"train_loss", *(name for arm in counted for point in arm.epochs for name in point.eval)}
+    asked = {"metric": question.metric, "target.metric": question.target.metric}
+    problems = [
+        Problem(key=key, value=name, constraint="none of these runs has such a figure",
+                remedy=f"they have {', '.join(sorted(names))}")
+        for key, name in asked.items() if name is not None and name not in names
+    ]  # fmt: skip
+    most = max((arm.epochs[-1].epoch for arm in counted if arm.epochs), default=0)
+    if question.epoch is not None and counted and question.epoch > most:
+        problems.append(Problem(key="epoch", value=f"{question.epoch}", constraint=f"the longest run has {most}"))
+    if problems and counted:
+        raise ConfigError(problems)
+
+
+def _named(value: object) -> tuple[list[SweepFolder], list[RunFolder]]:
+    """The sweeps and the runs that are meant, each once. Raises ConfigError with everything that is not there."""
+    texts = [str(text) for text in cast("list[object]", value)] if isinstance(value, list) else [str(value)]
+    problems: list[Problem] = []
+    sweeps: dict[Path, SweepFolder] = {}
+    runs: dict[Path, RunFolder] = {}
+    for text in texts:
+        found = list(_folders(text))
+        if not found:
+            remedy = "name run folders (outputs/<date>/<time>-<tag>), sweeps, or last"
+            problems.append(Problem(key="runs", value=text, constraint="no run folder lies there", remedy=remedy))
+        for path in found:
+            sweep, run = SweepFolder(path), RunFolder(path)
+            if sweep.comparison_json_path.is_file() and not run.spec_path.exists():
+                sweeps[path] = sweep
+            else:
+                runs[path] = run
+    if problems or not texts:
+        raise ConfigError(problems or "runs: names none")
+    return list(sweeps.values()), list(runs.values())
+
+
+def _folders(text: str) -> Iterator[Path]:
+    """Every run or sweep that a text names: itself, or those that lie below it."""
+    if text == "last":
+        yield from _newest()
+        return
+    path = Path(text).expanduser()
+    root = Path(path.anchor) if path.is_absolute() else Path.cwd()
+    pattern = str(path.relative_to(path.anchor)) if path.is_absolute() else str(path)
+    starts = sorted(root.glob(pattern)) if any(mark in text for mark in "*?[") else [root / pattern]
+    for start in starts:
+        yield from _below(start.absolute())
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    if _is_one(folder):
+        yield folder
+    elif folder.is_dir():
+        for inner in sorted(folder.iterdir()):
+            if inner.is_dir() and not inner.is_symlink():
+                yield from _below(inner)
+
+
+def _is_one(folder: Path) -> bool:
+    return RunFolder(folder).spec_path.is_file() or SweepFolder(folder).comparison_json_path.is_file()
+
+
+def _newest() -> Iterator[Path]:
+    """The newest run under outputs/, or the sweep that it is an arm of."""
+    try:
+        newest = newest_run(Path.cwd() / OUTPUTS).path
+    except FlodlError:
+        return
+    yield newest.parent if SweepFolder(newest.parent).comparison_json_path.is_file() else newest
+
+
+def _runs_of(sweeps: Sequence[SweepFolder]) -> Iterator[RunFolder]:
+    for sweep in sweeps:
+        for arm in arms_of_sweep(sweep):
+            if arm.folder and RunFolder(sweep.path / arm.folder).spec_path.exists():
+                yield RunFolder(sweep.path / arm.folder)
+
+
+def _folder(value: object, sweeps: Sequence[SweepFolder]) -> SweepFolder | None:
+    if value is None:
+        return None
+    if value != "auto":
+        return SweepFolder(Path(str(value)).expanduser())
+    if len(sweeps) == 1:
+        return sweeps[0]
+    return SweepFolder(Path.cwd() / OUTPUTS / COMPARED / f"{datetime.now().astimezone():%Y-%m-%d-%H-%M-%S}")
