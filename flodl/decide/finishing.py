@@ -42,13 +42,22 @@ def _ask_saver(mind: Mind, reason: str, at: float) -> list[Command]:
     saver = callbacks.next_saver(mind.alive, mind.speeds, callbacks.tried)
     if saver is None:
         return _release(mind, reason, at)
-    begun = begin_save(mind, saver, _why(mind), evaluates=not callbacks.tried and mind.job.eval.at_end)
+    wants_eval = _wants_eval(mind)
+    begun = begin_save(mind, saver, _why(mind), evaluates=wants_eval)
     names: tuple[CallbackName, ...] = ("save",)
-    if not callbacks.tried and (mind.job.eval.at_end or callbacks.eval_due is not None):
+    if wants_eval:
         names = ("eval", "save")
         callbacks.begin_eval(saver, epoch=max(state.epochs_ended, default=0))
     callbacks.tried.append(saver)
     return [begun, _leave(mind, (saver,), names, reason, at)]
+
+
+def _wants_eval(mind: Mind) -> bool:
+    """The first saver evaluates, where that is asked for; the next one too where the first took it along."""
+    callbacks = mind.state.callbacks
+    if not callbacks.tried:
+        return mind.job.eval.at_end or callbacks.eval_due is not None
+    return callbacks.running is not None and callbacks.runner not in mind.alive
 
 
 def _leave(mind: Mind, ranks: tuple[int, ...], names: tuple[CallbackName, ...], reason: str, at: float) -> Finish:

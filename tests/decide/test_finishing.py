@@ -56,6 +56,7 @@ def test_a_saver_that_dies_is_replaced_even_where_one_death_ends_a_run() -> None
     hand = at_the_end(membership=MembershipConfig(max_failure=1))
     said = hand.died(0)
     assert only(Finish, said).to == (1,)
+    assert only(Finish, said).callbacks == ("eval", "save"), "its evaluation is gone with it"
     assert "while leaving" in only(Alert, said).text
     hand.goodbye(1)
     end = only(End, hand.goodbye(2))
