@@ -83,6 +83,11 @@ class Callbacks(msgspec.Struct, kw_only=True):
         return f"the evaluation of epoch {epoch} is lost with rank {rank}"
 
     @property
+    def is_idle(self) -> bool:
+        """No save is due or under way."""
+        return self.save_due is None and self.saving is None
+
+    @property
     def slack_ms(self) -> float:
         """What an evaluation is expected to take."""
         return sum(self.eval_ms) / len(self.eval_ms) if self.eval_ms else 0.0

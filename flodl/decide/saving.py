@@ -17,7 +17,11 @@ _EXIT_FAILED, _EXIT_LOST = 4, 5
 
 
 def ask_save(mind: Mind, at: float, *, has_ended: bool) -> None:
-    """A round is accepted: make a save due where an epoch has ended (has_ended) or the clock asks for one."""
+    """A round is accepted: make a save due where an epoch has ended (has_ended) or the clock asks for one.
+
+    Where the best are kept, evaluated weights are saved too; not while a save is under way: what could be saved after
+    it are other weights.
+    """
     callbacks, config = mind.state.callbacks, mind.job.checkpoint
     minutes = config.every_minutes
     newest = max(mind.state.epochs_ended, default=-1)
@@ -25,7 +29,7 @@ def ask_save(mind: Mind, at: float, *, has_ended: bool) -> None:
     if by_epoch or (minutes is not None and at - callbacks.saved_at >= minutes * 60.0):
         callbacks.save_due = "checkpoint"
         callbacks.saved_at = at
-    elif config.best.metric is not None and callbacks.eval_due is not None and callbacks.save_due is None:
+    elif config.best.metric is not None and callbacks.eval_due is not None and callbacks.is_idle:
         callbacks.save_due = "best"
 
 

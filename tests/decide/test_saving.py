@@ -126,6 +126,12 @@ def test_an_evaluation_is_worth_a_bundle_where_the_best_are_kept() -> None:
     hand = saving(every_epochs=None, best=BestConfig(metric="accuracy"))
     rounds_until_save(hand)
     assert begun(hand)[0].why == "best"
+    for _ in range(6):  # more evaluations while it is under way: what could be saved after it are other weights
+        hand.round()
+        assert not begun(hand)
+    hand.kept()
+    rounds_until_save(hand)
+    assert (begun(hand)[0].why, begun(hand)[0].evaluates) == ("best", True)
 
 
 @pytest.mark.parametrize(("status", "why"), [("interrupted", "interrupted"), ("stopped", "graceful_shutdown")])

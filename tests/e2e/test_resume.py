@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 
 from flodl.decide.messages import Resumed, RunWindow
 from flodl.decide.pace import Pace
+from flodl.record.bundle import BundleStore
 from tests.e2e.command import LONG, command
 from tests.e2e.journals import audit, carried_out, end_of, job_of, journal
 
@@ -69,6 +70,32 @@ def test_in_a_cadence_each_rank_gets_back_what_it_held_and_runs_the_stored_quota
     stored.restore(resumed.snapshot["pace"])
     assert {w.to[0]: w.rounds[0].batches for w in windows} == stored.quotas(SMALL // 4, {}).by_rank
     assert end_of(tmp_path / "second").totals.samples_done == 3 * SMALL
+    assert audit(tmp_path / "second") == (0, 0)
+
+
+def test_a_killed_run_goes_on_with_its_elastic_center_beside_training(tmp_path: Path) -> None:
+    job = ("cluster=rehearsal", "model=mlp", "trainer.num_epochs=100000", "trainer.batch_size=4", "elche=cpu_async")
+    job += ("elche.max_anchor=10", "elche.easgd_alpha=0.3", "eval=off", "hydra.run.dir=first")
+    store = BundleStore(tmp_path / "first" / "checkpoints")
+    with command(tmp_path, *job) as run:
+        run.trains()
+        run.until(lambda: len(store.bundles()) == 2)
+        run.signal(signal.SIGKILL)
+        run.end()
+    bundle = store.load().bundle
+    model, center = (load_file(path) for path in (bundle.path("model"), bundle.path("outer")) if path is not None)
+    apart = [abs(value - model[f"model.param/{name.partition('/')[2]}"]).max() for name, value in center.items()]
+    assert max(apart) > 0.0  # a center of its own, not the consensus
+    epochs = bundle.meta.epoch + 2
+    carried_out(tmp_path, "task=resume", "run=first", f"trainer.num_epochs={epochs}", "hydra.run.dir=second")
+    assert "each rank has back what it held" in (tmp_path / "second" / "journal.jsonl").read_text()
+    assert "begins as the consensus" not in (tmp_path / "second" / "journal.jsonl").read_text()
+    first = [order for _, orders in journal(tmp_path / "second") for order in orders if isinstance(order, RunWindow)][
+        :2
+    ]
+    assert not any("probe" in window.reason for window in first)
+    assert first[0].rounds[0].number == bundle.round + 1
+    assert end_of(tmp_path / "second").totals.samples_done == epochs * SMALL
     assert audit(tmp_path / "second") == (0, 0)
 
 
