@@ -8,6 +8,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 import torch
 
 from flodl.decide.messages import BundleKept, SaveBegun, WindowDone
@@ -76,6 +77,7 @@ class Canary:
         return os.mkdir, ("canary",)
 
 
+@pytest.mark.row(24)
 def test_what_is_damaged_foreign_or_newer_is_refused_by_name_and_latest_valid_says_what_it_passes_over(
     tmp_path: Path,
 ) -> None:

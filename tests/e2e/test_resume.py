@@ -99,6 +99,7 @@ def test_a_killed_run_goes_on_with_its_elastic_center_beside_training(tmp_path: 
     assert audit(tmp_path / "second") == (0, 0)
 
 
+@pytest.mark.row(24)
 def test_an_interrupted_run_says_how_it_goes_on_and_another_world_size_takes_it_over(tmp_path: Path) -> None:
     with command(tmp_path, *LONG) as run:
         run.trains()
@@ -116,6 +117,7 @@ def test_an_interrupted_run_says_how_it_goes_on_and_another_world_size_takes_it_
     assert end_of(tmp_path / "second").totals.samples_done % LARGE == 0
 
 
+@pytest.mark.row(24)
 def test_another_seed_model_or_data_is_refused_by_its_first_difference(tmp_path: Path) -> None:
     carried_out(tmp_path, *PAIR, "trainer.limit_batches=4", "hydra.run.dir=first")
     refused = (

@@ -78,6 +78,7 @@ def remounted(place: Path, how: str) -> bool:
     return not subprocess.run(["mount", "-o", f"remount,{how}", place], capture_output=True).returncode
 
 
+@pytest.mark.row(22)
 def test_a_disk_that_refuses_costs_neither_a_bundle_nor_a_step(tmp_path: Path) -> None:
     """Each refusal is told with its path and name, another rank tries, training goes on, and then saves go on."""
     if reason := reason_for_no_lab():
@@ -106,6 +107,7 @@ def test_a_disk_that_refuses_costs_neither_a_bundle_nor_a_step(tmp_path: Path) -
         assert audit(tmp_path / "run") == (0, 0)
 
 
+@pytest.mark.row(27)
 def test_a_bundle_of_another_hosts_rank_lies_whole_with_the_controller_and_goes_on_after_a_kill(
     lab: Lab, desk: Path
 ) -> None:

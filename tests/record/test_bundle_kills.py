@@ -155,6 +155,7 @@ def bundle_files(of: BundleStore) -> set[str]:
     return {name.removeprefix(STEM) for name in named} | {".fdl", ".meta.json"}
 
 
+@pytest.mark.row(23)
 @pytest.mark.parametrize(
     ("round_", "left_out"), [(3, IDLE), (2, IDLE | HARMLESS)], ids=["a new round", "a round that is there already"]
 )
@@ -191,6 +192,7 @@ REFUSALS = [
 ]  # fmt: skip
 
 
+@pytest.mark.row(22)
 @pytest.mark.parametrize(("call", "number"), REFUSALS, ids=[f"{call} {errno.errorcode[n]}" for call, n in REFUSALS])
 def test_refused_by_the_file_system_the_last_good_bundle_stays_and_path_and_reason_are_told(
     call: str, number: int, before: Path, runs: Path, writers: Writers
@@ -218,6 +220,7 @@ def test_refused_by_the_file_system_the_last_good_bundle_stays_and_path_and_reas
     assert refused >= 2
 
 
+@pytest.mark.row(22)
 @pytest.mark.parametrize(("call", "name"), [("unlink", "EIO"), ("link", "ENOSPC"), ("link", "EPERM")])
 def test_what_goes_wrong_after_the_commit_does_the_bundle_no_harm(
     call: str, name: str, before: Path, runs: Path, writers: Writers
