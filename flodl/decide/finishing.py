@@ -57,7 +57,7 @@ def _wants_eval(mind: Mind) -> bool:
     callbacks = mind.state.callbacks
     if not callbacks.tried:
         return mind.job.eval.at_end or callbacks.eval_due is not None
-    return callbacks.running is not None and callbacks.runner not in mind.alive
+    return callbacks.running is not None and callbacks.runner in mind.state.membership.dead
 
 
 def _leave(mind: Mind, ranks: tuple[int, ...], names: tuple[CallbackName, ...], reason: str, at: float) -> Finish:
