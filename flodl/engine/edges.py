@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import torch
@@ -167,8 +167,6 @@ class Edges:
     def form_group(self, order: FormGroup) -> None:
         """A new generation. An open window goes on, unless a common start makes its work void."""
         averaging, self.averaging = self.averaging, None
-        if averaging is not None and order.joiners:
-            wait([averaging])  # it is an edge for all: this round's result has been told, and is there in a moment
         if averaging is not None and averaging.done() and averaging.exception() is None:  # a failed one is void
             self.adopt(averaging.result())
         rounds = self.parts.rounds

@@ -74,7 +74,7 @@ class Orders:
         return self._link.receive(timeout_seconds)
 
     def wait(self, future: Future[T], *, patience_seconds: float | None = None) -> T:
-        """The future's result. Raises RegroupedError as soon as a new generation is announced.
+        """The future's result. Raises RegroupedError as soon as a new generation is announced, unless it is there.
 
         An averaging that fails does not tell who died: only the coordinator knows, so its word is waited for
         (patience_seconds: another limit). Raises RunFailed when it does not come.
@@ -88,6 +88,8 @@ class Orders:
                     raise
             except RuntimeError as error:
                 self._despair(error, patience)
+        if future.done() and future.exception() is None:  # it may be what this rank has told already
+            return future.result()
         raise RegroupedError
 
     def _despair(self, error: RuntimeError, patience_seconds: float) -> None:

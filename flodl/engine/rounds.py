@@ -122,11 +122,15 @@ class Rounds:
         return to_bytes(start_tensors(self._model), self._device)
 
     def submit(self, order: RoundOrder, report: Callable[[Outcome], None] | None = None) -> Future[Outcome]:
-        """Run a round on the averaging thread; `report` is called there as soon as the result is held."""
+        """Run a round on the averaging thread; `report` is called there once the future holds the result, so that what
+        was reported is never given up for a new generation."""
         if self._lane is None:
             raise ValueError(f"round {order.round} was ordered before a group was formed")
         self._wanted = order
-        return self._lane.submit(lambda: self._average(order, report))
+        future = self._lane.submit(lambda: self._average(order))
+        if report is not None:
+            future.add_done_callback(lambda done: None if done.exception() else report(done.result()))
+        return future
 
     def adopt(self, outcome: Outcome) -> None:
         """Take over a round's result. On the training thread, at a step's edge."""
@@ -185,12 +189,10 @@ class Rounds:
         self._averager.broadcast(generation, source, [whole])
         return whole
 
-    def _average(self, order: RoundOrder, report: Callable[[Outcome], None] | None) -> Outcome:
+    def _average(self, order: RoundOrder) -> Outcome:
         arrival_ms = (time.perf_counter() - self._last_end) * 1000
         outcome = self.rule.average(self._averager, replace(order, arrival_ms=arrival_ms))
         self._last_end = outcome.ended
-        if report is not None:
-            report(outcome)
         return outcome
 
 
