@@ -17,7 +17,18 @@ from flodl.report.next_arm import Suggestion, suggestion
 from flodl.report.verdict import CRITERIA, Criterion, Verdict, criterion_figure, judge, sureness
 from flodl.spec.stop import TRAIN, TargetConfig, wants_less
 
-__all__ = ["COMPARISON_SCHEMA", "Compared", "Comparison", "Group", "Mean", "Question", "compare", "comparison_json"]
+__all__ = [
+    "COMPARISON_SCHEMA",
+    "Compared",
+    "Comparison",
+    "Group",
+    "Mean",
+    "Question",
+    "compare",
+    "comparison_json",
+    "goal_words",
+    "metric_words",
+]
 
 COMPARISON_SCHEMA = 1
 
@@ -155,11 +166,11 @@ def _group(name: str, arms: Sequence[Compared]) -> Group:
         arms=tuple(arm.name for arm in arms),
         seeds=tuple(sorted({arm.seed for arm in counted if arm.seed is not None})),
         ended_well=len(counted),
-        figures={key: mean_of(found) for key, found in values.items() if found},
+        figures={key: _mean_of(found) for key, found in values.items() if found},
     )
 
 
-def mean_of(values: Sequence[float]) -> Mean:
+def _mean_of(values: Sequence[float]) -> Mean:
     """Mean and spread of at least one value."""
     spread = stdev(values) if len(values) > 1 else None
     return Mean(mean=fmean(values), spread=spread, arms=len(values))
@@ -224,7 +235,8 @@ def _conclusion(groups: Sequence[Group], verdicts: Sequence[Verdict], metric: st
         only, at_end = well[0], well[0].figures.get("metric_at_end")
         spread = f" ± {at_end.spread:.2g}" if at_end is not None and at_end.spread is not None else ""
         quality = f": {metric_words(metric)} {at_end.mean:.4g}{spread} at the end" if at_end is not None else ""
-        return f"Only {only.name} ended well ({only.ended_well} of {len(only.arms)}){quality}."
+        others = " Nothing else did." if len(groups) > 1 else ""
+        return f"{only.name}: {only.ended_well} of {len(only.arms)} ended well{quality}.{others}"
     first = verdicts[0]
     times = f", {first.factor:.2f} times better than {first.runner_up}" if first.factor is not None else ""
     sure = f"; {sureness(first.evidence)}" if first.evidence is not None else ""

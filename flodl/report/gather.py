@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
@@ -13,7 +14,6 @@ from flodl.record.folder import RunFolder
 from flodl.record.sweep import SweepFolder
 from flodl.report.arm import SEED, Arm
 from flodl.report.history import epoch_points
-from flodl.spec.codec import job_to_plain, load_spec
 
 __all__ = ["arms_of_runs", "arms_of_sweep", "with_history"]
 
@@ -37,6 +37,12 @@ class _Spec(msgspec.Struct, frozen=True):
     """The one field that is looked at, whichever version wrote the file."""
 
     job: _Job = _Job()
+
+
+class _Plain(msgspec.Struct, frozen=True):
+    """All of a job, as plain as it is."""
+
+    job: dict[str, object]
 
 
 def with_history(arm: Arm, root: Path) -> Arm:
@@ -82,9 +88,10 @@ def _arm(folder: RunFolder, name: str, overrides: tuple[str, ...]) -> Arm:
 
 
 def _flat_job(folder: RunFolder) -> dict[str, object]:
+    """The job's keys as they are in the file, whichever version wrote it."""
     try:
-        return dict(_flat(job_to_plain(load_spec(folder.spec_path))))
-    except (FlodlError, OSError):
+        return dict(_flat(msgspec.json.decode(folder.spec_path.read_bytes(), type=_Plain).job))
+    except (OSError, msgspec.MsgspecError):
         return {}
 
 
@@ -97,8 +104,13 @@ def _flat(node: object, key: str = "") -> Iterator[tuple[str, object]]:
 
 
 def _differing(jobs: Sequence[Mapping[str, object]]) -> list[str]:
-    keys = dict.fromkeys(key for job in jobs for key in job if not key.startswith(NOT_COMPARED))
-    return [key for key in keys if any(job.get(key) != jobs[0].get(key) for job in jobs if job)]
+    """Keys with several values. One that a job lacks says nothing: another version may have written it."""
+    values: dict[str, list[object]] = {}
+    for job in jobs:
+        for key, value in job.items():
+            if not key.startswith(NOT_COMPARED):
+                values.setdefault(key, []).append(value)
+    return [key for key, found in values.items() if any(value != found[0] for value in found)]
 
 
 def _overrides(job: Mapping[str, object], differing: Iterable[str]) -> tuple[str, ...]:
@@ -107,14 +119,12 @@ def _overrides(job: Mapping[str, object], differing: Iterable[str]) -> tuple[str
     seeds = [text for text in texts if text.partition("=")[0] == SEED]
     others = [text for text in texts if text not in seeds]
     if len(others) > MANY:
-        others = [*others[:MANY], f"({len(others) - MANY} more: {hash_of(others[MANY:])})"]
+        others = [*others[:MANY], f"({len(others) - MANY} more: {_hash_of(others[MANY:])})"]
     return (*others, *seeds)
 
 
-def hash_of(texts: Sequence[str]) -> str:
+def _hash_of(texts: Sequence[str]) -> str:
     """A short name for a list of texts: equal for equal ones."""
-    import hashlib
-
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:6]
 
 

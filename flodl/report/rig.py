@@ -19,14 +19,17 @@ def rig_line(job: JobSpec, roster: Sequence[Place], threads: Mapping[str, int] |
     hosts = hosts_of(roster)
     parts = [f"{_count(count, 'rank')} on {', '.join(_host(host, roster) for host in hosts)}"]
     if count > 1:
-        parts += [job.elche.mode, f"averages {job.elche.averages}"]
+        parts += [job.elche.mode, f"averages {job.elche.averages}"] if job.loop is None else [job.elche.backend]
     else:
         parts.append("solo, nothing to average")
     parts.append(f"batch {_batches(roster)}")
     limit = job.trainer.limit_batches
     short = f" of {_count(limit, 'batch', 'batches')}" if limit else ""
-    parts.append(_count(job.trainer.num_epochs, "epoch") + short)
-    parts += [_precision(job, roster), *_compiled(job, roster)]
+    if job.loop is None:
+        parts.append(_count(job.trainer.num_epochs, "epoch") + short)
+        parts += [_precision(job, roster), *_compiled(job, roster)]
+    else:
+        parts.append(f"the loop {job.loop.target}")
     if threads:
         few, many = min(threads.values()), max(threads.values())
         parts.append(f"{f'{few} to ' if few < many else ''}{_count(many, 'thread')} a rank")
