@@ -39,16 +39,20 @@ class OneWeightEach(nn.Module):
 
 
 class Learn:
-    """A step of `seconds`. It remembers what it has met, so that replicas can be compared while a run goes on."""
+    """A step of `seconds`. It remembers what it has met, so that replicas can be compared while a run goes on.
 
-    def __init__(self, *, seconds: float = 0.0) -> None:
-        self.seconds = seconds
+    poison: the loss of a batch that holds this sample is not a number; -1: none is.
+    """
+
+    def __init__(self, *, seconds: float = 0.0, poison: int = -1) -> None:
+        self.seconds, self.poison = seconds, poison
         self.met: list[str] = []
 
     def __call__(self, model: nn.Module, batch: tuple[Tensor]) -> Tensor:
         time.sleep(self.seconds)
         self.met.append(digest(model))
-        return -model(batch[0]).mean()
+        factor = float("nan") if bool((batch[0] == self.poison).any()) else -1.0
+        return factor * model(batch[0]).mean()
 
     def metrics(self, model: nn.Module, batch: tuple[Tensor]) -> dict[str, Tensor]:
         """What the model is, as a figure that a float32 holds exactly; and all that was met goes into a file."""

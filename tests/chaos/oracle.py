@@ -47,6 +47,7 @@ class _Reader:
         self.average: Average | None = None
         self.grant: dict[int, RunWindow] = {}
         self.newest = 0  # round that any rank is known to hold
+        self.broken: set[tuple[int, int]] = set()  # (round, rank) whose contribution was not finite
 
     def hear(self, event: Event) -> None:
         match event:
@@ -58,6 +59,8 @@ class _Reader:
                 self.worked.setdefault(event.rank, []).extend(done)
             case AveragingDone():
                 self.newest = max(self.newest, event.round)
+                if event.nonfinite:
+                    self.broken.add((event.round, event.rank))
             case GroupFormed():
                 self.newest = max(self.newest, event.last_round)
 
@@ -85,10 +88,11 @@ class _Reader:
         self.grant = {}
 
     def _averaged(self, order: Average) -> None:
-        """Each replica moved by itself, and the mean weighs them by their samples."""
-        masses = dict(zip(order.to, order.masses, strict=True))
+        """Each replica moved by itself, and the mean weighs them by their samples; one that is not finite has none."""
+        told = dict(zip(order.to, order.masses, strict=True))
+        masses = {rank: 0.0 if (order.round, rank) in self.broken else mass for rank, mass in told.items()}
         for rank in order.to:
-            gain = masses[rank] / sum(masses.values()) / self.found.batch_size
+            gain = masses[rank] / (sum(masses.values()) or 1.0) / self.found.batch_size
             self.found.count(self.worked.get(rank, []), gain)
         self.found.rounds += 1
 

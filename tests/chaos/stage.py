@@ -12,6 +12,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -151,15 +152,27 @@ class Stage:
             del os.environ[name]
 
     def run(
-        self, folder: Path, *overrides: str, faults: Sequence[Failpoint] = (), ranks: int = 3, samples: int = EPOCH
+        self,
+        folder: Path,
+        *overrides: str,
+        faults: Sequence[Failpoint] = (),
+        ranks: int = 3,
+        samples: int = EPOCH,
+        hear: drive.Listener = lambda event, commands: None,
+        **step: Any,
     ) -> Tale:
-        """Train with faults; what came of it, after a look at what is left. samples: of an epoch."""
+        """Train with faults; what came of it, after a look at what is left.
+
+        samples: of an epoch. hear: told of every event while the run goes on. step: of `linear.Learn`.
+        """
         self._plan.write_bytes(msgspec.json.encode(list(faults)))
         for old in self._project.glob("met.*"):
             old.unlink()
         sweep, said = Sweep(folder, self._tmp), io.StringIO()
         job = self._job(ranks, samples, overrides)
-        end = trainer.run(job, RunFolder.adopt(folder), listeners=[_on_ready(sweep)], console=Console(file=said))
+        job = job.replace(step=Component(target="linear_project.Learn", args={"seconds": 0.004, **step}))
+        heard = (_on_ready(sweep), hear)
+        end = trainer.run(job, RunFolder.adopt(folder), listeners=heard, console=Console(file=said))
         sweep.assert_clean()
         return Tale(folder, end, said.getvalue())
 
@@ -192,7 +205,6 @@ class Stage:
         return job.replace(
             model=Component(target="linear_project.OneWeightEach", args={"samples": samples}),
             dataset=Component(target="linear_project.numbers", args={"samples": samples, "judged": BATCH}),
-            step=Component(target="linear_project.Learn", args={"seconds": 0.004}),
         )
 
 

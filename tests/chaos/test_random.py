@@ -42,7 +42,7 @@ def _fault(chance: random.Random, rank: int) -> Failpoint:
         action=action,  # type: ignore[arg-type]
         ranks=(rank,),
         epoch=chance.choice((None, 0, 1)) if where in STEPS else None,
-        skip=chance.randint(0, 12) if happens_often else 0,
+        skip=chance.randint(0, 12) if happens_often else int(where == "group"),  # the first group is the start
         times=chance.randint(1, 5) if action in ("slow", "memory") else 1,
         seconds=chance.choice((0.005, 0.05, 0.2)),
     )
