@@ -41,6 +41,7 @@ from flodl.record.folder import RunFolder
 from flodl.record.keeper import Keeper, Owner
 from flodl.record.result import Result, failed_result, result
 from flodl.record.text import clean, short_path, typed
+from flodl.report.leave import leave_run_page
 from flodl.report.rig import rig_line
 from flodl.report.summary import print_summary
 from flodl.report.terminal import PlainTerminal, Terminal, terminal, terminal_console
@@ -63,31 +64,28 @@ def run(
     """Train `job`, write everything into `folder`, print what a person should see.
 
     begun: when the command was given (time.monotonic()); now where it is not told. caller: the program that asked for
-    it, where one did. Returns how it ended; raises
-    ConfigError before anything is started, NotReady where the start fails, Interrupted after a second signal. The
-    folder holds a result in every case.
+    it, where one did. Returns how it ended; raises ConfigError before anything is started, NotReady where the start
+    fails, Interrupted after a second signal. The folder holds a result in every case.
     """
-    begun = time.monotonic() if begun is None else begun
     console = terminal_console() if console is None else console
-    story = Story(folder, begun, caller)
+    story = Story(folder, time.monotonic() if begun is None else begun, caller)
     desk = Desk(folder, story.say)
     try:
         folder.write_spec(canonical_json(job), sha256(job))
         desk.open(job)
-        train = _train_here if job.debug.inprocess else _train
         # Where a detached run's output goes its log is written too: what both would say is said once.
         watched = Console(quiet=True) if job.launch.detach else console
         with closing(folder):
-            end = train(job, story, (*listeners, desk.observe), watched)
+            end = (_train_here if job.debug.inprocess else _train)(job, story, (*listeners, desk.observe), watched)
             found = result(end, story.told())
-            folder.write_result(found)
+            _leave(folder, found)
             desk.conclude(found)
         _conclude(folder, found, console)
     except (Exception, KeyboardInterrupt) as error:
         told = story.failure(error)
         failed = failed_result(told, story.told())
         with suppress(OSError):  # a full disk refuses this too
-            folder.write_result(failed)
+            _leave(folder, failed)
         desk.conclude(failed)
         _say_where(folder, console)
         if told is error:
@@ -240,6 +238,15 @@ def _counted(job: JobSpec) -> dict[str, int]:
         names = ", ".join(elsewhere)
         raise ConfigError(f"debug.inprocess: {names}: the one rank is this process, which is on no other machine")
     return {host.host: count_gpus() for host in job.cluster.workers}
+
+def _leave(folder: RunFolder, found: Result) -> None:
+    """What became of the run: a page for people, and the result, which is the last file to appear."""
+    trouble = leave_run_page(folder, found)
+    if trouble:
+        with suppress(OSError, ValueError):  # the log may be closed, the disk full
+            folder.log.append(trouble)
+    folder.write_result(found)
+
 
 
 def _conclude(folder: RunFolder, found: Result, console: Console) -> None:
