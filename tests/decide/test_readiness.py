@@ -40,10 +40,12 @@ def test_a_rank_that_is_not_there_is_not_asked() -> None:
     assert told(ready(1)) == ""
 
 
+@pytest.mark.row(25)
 def test_an_empty_data_set_is_refused() -> None:
     assert told(ready(0, num_samples=0), ready(1, num_samples=0)) == "dataset: the data set is empty"
 
 
+@pytest.mark.row(25)
 def test_fewer_samples_than_one_batch_are_refused() -> None:
     text = told(ready(0, num_samples=7), ready(1, num_samples=7))
     assert text == ("trainer.batch_size=8: the data set has 7 samples: fewer than one batch; lower trainer.batch_size")
@@ -53,6 +55,7 @@ def test_a_model_without_parameters_is_refused() -> None:
     assert "nothing to train" in told(ready(0, num_parameters=0), ready(1, num_parameters=0))
 
 
+@pytest.mark.row(25)
 @pytest.mark.parametrize(
     ("change", "what"),
     [

@@ -149,6 +149,7 @@ def test_something_that_is_no_model_is_refused() -> None:
     assert "gives a Classification, not a torch.nn.Module" in text
 
 
+@pytest.mark.row(25)
 def test_an_empty_data_set_is_refused_with_its_host() -> None:
     text = refusal(changed("dataset", "flodl.datasets.synthetic.synthetic", num_samples=0), error=NotReady)
     assert text == "dataset=flodl.datasets.synthetic.synthetic: its train set is empty on host node-a"

@@ -95,6 +95,7 @@ def nothing_runs(lab: Lab) -> bool:
     return lab.processes() == {}
 
 
+@pytest.mark.row(11)
 def test_a_killed_agent_takes_its_ranks_with_it_within_a_second_and_the_others_go_on(lab: Lab, desk: Path) -> None:
     with flodl(desk, *ENDLESS) as run:
         run.trains()
@@ -111,6 +112,7 @@ def test_a_killed_agent_takes_its_ranks_with_it_within_a_second_and_the_others_g
         assert "node-b" in run.output
 
 
+@pytest.mark.row(13)
 def test_a_killed_controller_leaves_no_process_on_any_host(lab: Lab, desk: Path) -> None:
     """Not even a rank that was stopped; on a host that is cut off, once it is not any more."""
     with flodl(desk, *ENDLESS) as run:
@@ -126,6 +128,7 @@ def test_a_killed_controller_leaves_no_process_on_any_host(lab: Lab, desk: Path)
         awaited(lambda: nothing_runs(lab), 2 * LEFT_SECONDS)
 
 
+@pytest.mark.row(14)
 @pytest.mark.parametrize("phase", ["warm-up", "data", "eval"])  # train: with the second signal
 def test_a_signal_is_noted_at_once_in_every_phase_and_nothing_is_left(lab: Lab, desk: Path, phase: str) -> None:
     with flodl(desk, *in_phase(lab, desk, phase)) as run:
@@ -139,6 +142,7 @@ def test_a_signal_is_noted_at_once_in_every_phase_and_nothing_is_left(lab: Lab, 
         assert (run.result["rounds"] > 0) == (phase != "warm-up")
 
 
+@pytest.mark.row(14)
 def test_a_signal_is_noted_at_once_while_replicas_are_averaged(lab: Lab, desk: Path) -> None:
     lab.write_cluster(desk / "conf/cluster/lab.yaml", lone_ranks(lab))
     for host in lab.hosts:
@@ -162,6 +166,7 @@ def averages(run: Command) -> bool:
     return bool(ordered) and max(ordered) > max(done, default=-1)
 
 
+@pytest.mark.row(14)
 def test_a_hangup_ends_a_run_in_order_and_a_second_signal_everything_now(lab: Lab, desk: Path) -> None:
     with flodl(desk, *in_phase(lab, desk, "train")) as run:
         run.until(lambda: says(run, "train"), 60)
@@ -173,6 +178,7 @@ def test_a_hangup_ends_a_run_in_order_and_a_second_signal_everything_now(lab: La
         awaited(lambda: nothing_runs(lab), LEFT_SECONDS - (time.monotonic() - begun))
 
 
+@pytest.mark.row(14)
 def test_a_hangup_under_nohup_changes_nothing(lab: Lab, desk: Path) -> None:
     def ignore() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.lab.lab import Lab
 from tests.lab.running import SHORT, flodl, lone_ranks
 
@@ -39,6 +41,7 @@ def row_about(name: str, output: str) -> str:
     return " | ".join(found)
 
 
+@pytest.mark.row(18)
 def test_unreachable_refused_and_not_let_in_are_told_apart_and_together(lab: Lab, desk: Path) -> None:
     lab.drop("node-a")
     lab.stop_sshd("node-b")
@@ -52,6 +55,7 @@ def test_unreachable_refused_and_not_let_in_are_told_apart_and_together(lab: Lab
     assert seconds < 20  # of which the connect limit is 10
 
 
+@pytest.mark.row(18)
 def test_a_wrong_user_an_unknown_key_and_a_changed_key_are_told_apart_and_together(lab: Lab, desk: Path) -> None:
     cluster = lab.cluster()
     cluster["workers"][0]["ssh"]["user"] = "nobody-knows-me"
@@ -71,6 +75,7 @@ def test_a_wrong_user_an_unknown_key_and_a_changed_key_are_told_apart_and_togeth
         assert "for root" not in since
 
 
+@pytest.mark.row(18, 19)
 def test_an_unknown_key_is_kept_where_the_cluster_file_says_so_noise_is_no_harm_and_each_host_sees_one_login(
     lab: Lab, desk: Path
 ) -> None:
@@ -101,6 +106,7 @@ def logins(lab: Lab) -> dict[str, int]:
     return {host.name: host.sshd_log().count("Accepted publickey") for host in lab.hosts}
 
 
+@pytest.mark.row(19)
 def test_a_login_shell_that_ends_by_itself_is_named_with_its_code(lab: Lab, desk: Path) -> None:
     codes = {"node-a": 3, "node-b": 0}
     for name, code in codes.items():

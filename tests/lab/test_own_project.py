@@ -43,6 +43,7 @@ def rig(lab: Lab, desk: Path, tmp_path_factory: pytest.TempPathFactory, monkeypa
     return cluster
 
 
+@pytest.mark.row(20)
 def test_it_is_pushed_into_folders_of_any_name_and_over_stale_files_which_are_refused_without_a_push(
     lab: Lab, desk: Path, rig: dict[str, Any]
 ) -> None:

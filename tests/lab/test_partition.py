@@ -6,6 +6,8 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from flodl.decide.messages import RankDied
 from flodl.record.journal import read_journal
 from tests.e2e.command import Command
@@ -33,6 +35,7 @@ def goes_on(run: Command) -> None:
     run.until(lambda: run.output.count("epoch ") > lines + 5)
 
 
+@pytest.mark.row(12, 15)
 def test_the_ranks_of_a_host_that_is_lost_die_together_after_the_limit_and_the_end_does_not_wait_for_it(
     lab: Lab, desk: Path
 ) -> None:
@@ -57,6 +60,7 @@ def test_the_ranks_of_a_host_that_is_lost_die_together_after_the_limit_and_the_e
         assert run.result["dead_ranks"] == [2, 3]
 
 
+@pytest.mark.row(15)
 def test_ten_short_flaps_evict_nobody(lab: Lab, desk: Path) -> None:
     patient = "membership.timeout_scale=0.5"  # TCP backs off over flaps: it may be silent for seconds more
     with flodl(desk, *ENDLESS, patient) as run:

@@ -9,6 +9,7 @@ import socket
 import time
 from pathlib import Path
 
+import pytest
 import zmq
 
 from flodl.decide.messages import RankReady, WindowDone
@@ -50,6 +51,7 @@ def fixed(lab: Lab, desk: Path) -> None:
     lab.write_cluster(desk / "conf/cluster/lab.yaml", cluster)
 
 
+@pytest.mark.row(16)
 def test_a_busy_port_is_an_error_that_names_its_holder(lab: Lab, desk: Path) -> None:
     fixed(lab, desk)
     which = PORT + 1  # of bulk; that of control is in tests/engine
@@ -59,6 +61,7 @@ def test_a_busy_port_is_an_error_that_names_its_holder(lab: Lab, desk: Path) -> 
         assert f"process {os.getpid()} " in run.output
 
 
+@pytest.mark.row(16)
 def test_two_runs_on_the_same_hosts_in_the_same_second_share_nothing(lab: Lab, desk: Path) -> None:
     job = [word for word in SHORT if not word.startswith("hydra.run.dir")]  # each takes the folder of its own
     outputs = desk / "outputs"
@@ -105,6 +108,7 @@ def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
+@pytest.mark.row(17)
 def test_strangers_at_the_ports_change_neither_the_run_nor_its_pace(lab: Lab, desk: Path) -> None:
     fixed(lab, desk)
     write_own(lab, desk, "paced.py", PACED)

@@ -8,6 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from flodl.datasets import digits
 from tests.lab.lab import Lab
 from tests.lab.running import NOT_READY_SECONDS, SHORT, awaited, flodl, write_own
@@ -31,6 +33,7 @@ def forbidden(lab: Lab, desk: Path, cluster: Cluster, *overrides: str) -> str:
         return run.output
 
 
+@pytest.mark.row(10, 21)
 def test_interpreters_that_are_broken_missing_or_without_flodl_are_told_in_one_table(lab: Lab, desk: Path) -> None:
     cluster = lab.cluster()
     pythons = {"node-a": "/srv/broken/python", "node-b": "/srv/nowhere/bin/python", "node-c": "/srv/empty/bin/python"}
@@ -48,6 +51,7 @@ def test_interpreters_that_are_broken_missing_or_without_flodl_are_told_in_one_t
     assert "flodl" in row_about("node-c", output)
 
 
+@pytest.mark.row(10, 21)
 def test_whatever_else_hosts_lack_is_told_in_one_table(lab: Lab, desk: Path) -> None:
     cluster = lab.cluster()
     a, _, c = cluster["workers"]
@@ -85,6 +89,7 @@ def test_whatever_else_hosts_lack_is_told_in_one_table(lab: Lab, desk: Path) -> 
     assert hosts_named(output) == ["node-a"] * 2 + ["node-b"] * 3 + ["node-c"] * 2
 
 
+@pytest.mark.row(10)
 def test_without_the_probe_a_rank_says_that_its_host_lacks_the_module(lab: Lab, desk: Path) -> None:
     write_own(lab, desk, "mine.py", MINE)
     lab["node-b"].path("/srv/project/mine.py").unlink()
@@ -98,6 +103,7 @@ def test_without_the_probe_a_rank_says_that_its_host_lacks_the_module(lab: Lab, 
     awaited(lambda: not lab.processes(), 1.0)
 
 
+@pytest.mark.row(10)
 def test_a_host_behind_a_firewall_and_a_closed_controller_port_are_named(lab: Lab, desk: Path) -> None:
     cluster = lab.cluster()
     cluster["controller"]["port"] = 29400

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.lab.lab import Lab
 from tests.lab.running import SHORT, flodl
 from tests.lab.test_logins import hosts_named
@@ -32,6 +34,7 @@ REFUSED = [  # key of a host -> a value that can be no such thing, wherever it l
 NO_PYTHONS = {"node-a": "/srv/env/bin/python; touch /srv/canary; ", "node-b": "/srv/$(touch /srv/canary)/python"}
 
 
+@pytest.mark.row(20)
 def test_what_cannot_be_such_a_name_is_refused_with_its_place_and_runs_nothing(lab: Lab, desk: Path) -> None:
     cluster = lab.cluster()
     cluster["workers"] = [{**lab.worker("node-b"), "host": f"node-{number}"} for number in range(len(REFUSED))]
@@ -47,6 +50,7 @@ def test_what_cannot_be_such_a_name_is_refused_with_its_place_and_runs_nothing(l
     assert canaries(lab, desk) == []
 
 
+@pytest.mark.row(20)
 def test_interpreters_of_such_names_are_looked_for_and_not_executed(lab: Lab, desk: Path) -> None:
     cluster = lab.cluster()
     for worker in cluster["workers"]:
