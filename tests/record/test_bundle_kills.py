@@ -25,7 +25,9 @@ from tests.record.bundles import STEM, content, save, store
 
 ROOT = Path(__file__).parents[2]
 STRACE = shutil.which("strace")
-CALL = re.compile(r"^(?:\d+ +)?(\w+)\(")
+CALL = re.compile(r"^(\d+ +)?(\w+)\(")
+TO_DISK = {"openat", "write", "fsync", "rename", "link", "unlink", "mkdir"}
+MOST_KILLS = 100
 IDLE = {"read", "restart_syscall", "exit_group"}  # waiting to be told to go, and the end after all is done
 PATIENCE_SECONDS = 30.0
 HARMLESS = {
@@ -42,11 +44,13 @@ pytestmark = pytest.mark.skipif(STRACE is None, reason="strace is not installed"
 
 @dataclass(frozen=True)
 class End:
-    """How a traced save ended: exit code (minus the signal), what it said, what the tracer saw."""
+    """How a traced save ended: exit code (minus the signal), what it said, what the tracer saw; threads: each call with
+    its thread, for strace counts each thread by itself."""
 
     code: int
     said: str
     calls: list[str]
+    threads: list[tuple[str, str]]
 
 
 class Writers:
@@ -67,15 +71,16 @@ class Writers:
             bufsize=1,
         )
 
-    def save(self, round_: int, folder: Path, *tracing: str) -> End:
+    def save(self, round_: int, folder: Path, *tracing: str, how: str = "store") -> End:
         self._said.seek(0)
         self._said.truncate()
-        child = self._ask(f"{round_}\t{folder}")
+        child = self._ask(f"{round_}\t{folder}\t{how}")
         tracer = self._attach(child, tracing)
         with tracer:  # it ends with the child
             code = self._ask("go")
-        calls = [found[1] for line in self._trace.read_text().splitlines() if (found := CALL.match(line))]
-        return End(code, Path(self._said.name).read_text(), calls)
+        found = [call for line in self._trace.read_text().splitlines() if (call := CALL.match(line))]
+        threads = [(call[1] or "", call[2]) for call in found]
+        return End(code, Path(self._said.name).read_text(), [name for _, name in threads], threads)
 
     def _ask(self, line: str) -> int:
         assert self._process.stdin is not None
@@ -183,6 +188,36 @@ def test_killed_at_any_system_call_a_whole_bundle_is_there_and_the_next_save_swe
         assert files(folder) == bundle_files(store(folder)), f"{call} {n}"
         shutil.rmtree(folder)
     assert min(ends["old"], ends["new"]) >= 5, ends  # both sides of the commit were hit
+
+
+@pytest.mark.row(23)
+def test_killed_anywhere_in_the_keeper_a_whole_bundle_and_whole_weights_are_there(
+    before: Path, runs: Path, writers: Writers
+) -> None:
+    """The record's whole part in a save: the weights, the parts as they arrive, and the commit on its own thread."""
+    weights = {content(n, "safetensors", mark) for n, mark in ((2, ""), (3, " again"))}
+    (before / "weights.safetensors").write_bytes(content(2, "safetensors"))
+    shutil.copytree(before, runs / "unharmed")
+    unharmed = writers.save(3, runs / "unharmed", how="keeper")
+    assert (unharmed.code, newest(runs / "unharmed")) == (0, whole(3, " again")), unharmed.said
+    most: Counter[str] = Counter()  # of one thread
+    for (_, call), times in Counter(unharmed.threads).items():
+        most[call] = max(most[call], times)
+    points = [(call, n) for call in sorted(TO_DISK & most.keys()) for n in range(1, most[call] + 1)]
+    ends: Counter[str] = Counter()
+    for call, n in points[:: -(-len(points) // MOST_KILLS)]:
+        folder = runs / f"{call} {n}"
+        shutil.copytree(before, folder)
+        tracing = ("-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={n}")
+        assert writers.save(3, folder, *tracing, how="keeper").code == -9, f"{call} {n}"
+        found = newest(folder)
+        assert found in (whole(2), whole(3, " again")), f"{call} {n}"
+        assert (folder / "weights.safetensors").read_bytes() in weights
+        ends["new" if found == whole(3, " again") else "old"] += 1
+        save(store(folder), 4)
+        assert files(folder) == bundle_files(store(folder)) | {"weights.safetensors"}, f"{call} {n}"
+        shutil.rmtree(folder)
+    assert min(ends["old"], ends["new"]) >= 2, ends
 
 
 # What a file system may answer, and to which calls of a save, up to its commit.
