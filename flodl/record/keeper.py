@@ -6,6 +6,7 @@ Whatever comes of a save is told as an event: `BundleKept`.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -158,23 +159,22 @@ class Keeper:
 
     def _judge(self, number: int, figures: dict[str, float]) -> None:
         """An evaluation of the weights of round `number`: into its bundle, or kept until there is one."""
-        bundle = next((bundle for bundle in self._store.bundles() if bundle.round == number), None)
-        if bundle is None:
-            self._figures = {number: figures}
-            return
         try:
+            bundle = next((bundle for bundle in self._store.bundles() if bundle.round == number), None)
+            if bundle is None:
+                self._figures = {number: figures}
+                return
             with self._lock:
                 self._store.amend(bundle, figures=figures)
-        except FlodlError as error:
+        except (FlodlError, OSError) as error:
             self._tell(BundleKept(at=0.0, rank=-1, round=number, error=str(error)))
 
     def _mark_lost(self) -> None:
-        newest = self._store.newest()
-        if newest is not None and newest.meta.run_id == self._owner.run_id:
-            try:
-                self._store.amend(newest, reason="all_ranks_lost")
-            except FlodlError:  # a full disk: the bundle is whole, and says why it was saved
-                return
+        with contextlib.suppress(FlodlError, OSError):  # a full disk: the bundle is whole, and says why it was saved
+            newest = self._store.newest()
+            if newest is not None and newest.meta.run_id == self._owner.run_id:
+                with self._lock:
+                    self._store.amend(newest, reason="all_ranks_lost")
 
 
 def _is_last(upload: Upload) -> bool:
