@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from flodl.door.handle import RunHandle, TrainedState
     from flodl.door.trainer import Trainer
     from flodl.engine.load import Module
+    from flodl.engine.own_loop import LoopContext
+    from flodl.engine.rank_averager import RankAverager
     from flodl.errors import ConfigError, FlodlError, Interrupted, NotReady, Problem, RunFailed, RunLost
     from flodl.spec.checkpoint import BestConfig, CheckpointConfig
     from flodl.spec.cluster import ClusterSpec, HostOverrides
@@ -45,11 +47,13 @@ __all__ = [
     "Interrupted",
     "JobSpec",
     "LoaderConfig",
+    "LoopContext",
     "MembershipConfig",
     "MsfGuardConfig",
     "NoGuardConfig",
     "NotReady",
     "Problem",
+    "RankAverager",
     "RunFailed",
     "RunHandle",
     "RunLost",
@@ -72,6 +76,8 @@ _HOMES = {
     "flodl.door.config": ("EpochCallbackPolicy", "TrainerConfig"),
     "flodl.door.handle": ("RunHandle", "TrainedState"),
     "flodl.door.trainer": ("Trainer",),
+    "flodl.engine.own_loop": ("LoopContext",),
+    "flodl.engine.rank_averager": ("RankAverager",),
     "flodl.errors": ("ConfigError", "FlodlError", "Interrupted", "NotReady", "Problem", "RunFailed", "RunLost"),
     "flodl.spec.checkpoint": ("BestConfig", "CheckpointConfig"),
     "flodl.spec.cluster": ("ClusterSpec", "HostOverrides"),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from flodl.decide.coordinator import Coordinator
 from flodl.decide.messages import Command, End, Event
+from flodl.decide.own_loop import Decider, decider
 from flodl.decide.roster import Place
 from flodl.ports import World
 from flodl.spec.job import JobSpec
@@ -23,7 +23,7 @@ POLL_SECONDS = 0.2
 
 
 def run(
-    coordinator: Coordinator,
+    coordinator: Decider,
     world: World,
     listeners: Iterable[Listener] = (),
     *,
@@ -46,7 +46,7 @@ def run(
             tick()
 
 
-def _step(coordinator: Coordinator, world: World, listeners: Sequence[Listener], event: Event) -> End | None:
+def _step(coordinator: Decider, world: World, listeners: Sequence[Listener], event: Event) -> End | None:
     commands = coordinator.handle(event)
     for listener in listeners:
         listener(event, commands)
@@ -59,6 +59,6 @@ def _step(coordinator: Coordinator, world: World, listeners: Sequence[Listener],
 
 def replay(events: Iterable[Event], job: JobSpec, roster: Sequence[Place]) -> Iterator[tuple[Command, ...]]:
     """The commands of a fresh Coordinator for each of a journal's events."""
-    coordinator = Coordinator(job, roster)
+    coordinator = decider(job, roster)
     for event in events:
         yield coordinator.handle(event)

@@ -15,8 +15,8 @@ from rich.console import Console
 
 from flodl import drive
 from flodl.caller import Caller
-from flodl.decide.coordinator import Coordinator
 from flodl.decide.messages import End, Event
+from flodl.decide.own_loop import Decider, decider
 from flodl.decide.roster import Place, resolve_mode, roster
 from flodl.decide.timeouts import timeouts_of
 from flodl.desk import Desk
@@ -125,7 +125,7 @@ class _Scene(NamedTuple):
     origin: Origin
 
 
-def _keeper(coordinator: Coordinator, folder: RunFolder, job: JobSpec, num_ranks: int) -> tuple[Keeper, _Door]:
+def _keeper(coordinator: Decider, folder: RunFolder, job: JobSpec, num_ranks: int) -> tuple[Keeper, _Door]:
     """Who keeps the run's bundles; what it tells comes in through a door that opens with the world."""
     door = _Door()
     owner = Owner(run_id=folder.run_id, spec_sha256=sha256(job), world_size=num_ranks)
@@ -152,7 +152,7 @@ def _open_upload(keeper: Keeper, folder: RunFolder) -> Callable[[int, str], Uplo
 def _train_on(scene: _Scene, story: Story, listeners: tuple[drive.Listener, ...], console: Console) -> End:
     job, mustered, fleet, origin = scene
     folder, controller, places = story.folder, job.cluster.controller, mustered.places
-    coordinator = Coordinator(job, places)
+    coordinator = decider(job, places)
     folder.start_journal(sha256(job), places)
     keeper, door = _keeper(coordinator, folder, job, len(places))
     limits = timeouts_of(job.membership.timeout_scale)
@@ -188,11 +188,12 @@ def _train_on(scene: _Scene, story: Story, listeners: tuple[drive.Listener, ...]
             finally:
                 story.pass_on()
                 story.count_strangers(world.server.strangers() - tried)
+    story.pass_on()  # what was said of hosts while the run was ended
     folder.status.write(coordinator.view(), state=end.status)
     return end
 
 
-def _tick(story: Story, shown: Terminal, coordinator: Coordinator) -> drive.Tick:
+def _tick(story: Story, shown: Terminal, coordinator: Decider) -> drive.Tick:
     def tick() -> None:
         story.pass_on()
         shown.tick()
@@ -206,7 +207,7 @@ def _train_here(job: JobSpec, story: Story, listeners: tuple[drive.Listener, ...
     place = roster(job, _counted(job))[0]
     job = resolved(job, (place,))
     story.meet(job, (place,))
-    folder, coordinator = story.folder, Coordinator(job, (place,))
+    folder, coordinator = story.folder, decider(job, (place,))
     folder.start_journal(sha256(job), (place,))
     keeper, door = _keeper(coordinator, folder, job, 1)
     origin = origin_of(job, folder.log.append)
@@ -239,6 +240,7 @@ def _counted(job: JobSpec) -> dict[str, int]:
         raise ConfigError(f"debug.inprocess: {names}: the one rank is this process, which is on no other machine")
     return {host.host: count_gpus() for host in job.cluster.workers}
 
+
 def _leave(folder: RunFolder, found: Result) -> None:
     """What became of the run: a page for people, and the result, which is the last file to appear."""
     trouble = leave_run_page(folder, found)
@@ -246,7 +248,6 @@ def _leave(folder: RunFolder, found: Result) -> None:
         with suppress(OSError, ValueError):  # the log may be closed, the disk full
             folder.log.append(trouble)
     folder.write_result(found)
-
 
 
 def _conclude(folder: RunFolder, found: Result, console: Console) -> None:
@@ -259,7 +260,7 @@ def _conclude(folder: RunFolder, found: Result, console: Console) -> None:
 
 def _say_where(folder: RunFolder, console: Console) -> None:
     """Where the run lies, whatever became of it, and its weights where it has saved any."""
-    places = {"run folder": folder.path, "weights": folder.weights_path}
+    places = {"run folder": folder.path, "report": folder.report_path, "weights": folder.weights_path}
     for name, path in places.items():
         if path.exists():
             console.print(f"{name}: {short_path(path)}", markup=False, highlight=False, soft_wrap=True)

@@ -8,7 +8,7 @@ from flodl.decide.messages import RankReady
 from flodl.decide.roster import Place
 from flodl.errors import Problem
 
-__all__ = ["readiness_problems"]
+__all__ = ["project_problems", "readiness_problems"]
 
 _SAME_DATA = "copy the same data set to every host, or run with cluster.deploy.data=rsync"
 _SAME_CODE = "run with cluster.deploy.code=rsync, or copy the project to every host"
@@ -53,6 +53,12 @@ def readiness_problems(
         right = readies[place.rank] if place.host in stale else current[0]
         found += _differences(right, readies[place.rank], place)
     return tuple(found)
+
+
+def project_problems(readies: Mapping[int, RankReady], places: Sequence[Place]) -> tuple[Problem, ...]:
+    """Hosts whose copy of the project is another one than that of most."""
+    stale = _stale_files({place.rank: place.host for place in places if place.rank in readies}, readies)
+    return tuple(_stale(host, *files) for host, files in stale.items())
 
 
 def _stale_files(hosts: Mapping[int, str], readies: Mapping[int, RankReady]) -> dict[str, tuple[list[str], str]]:

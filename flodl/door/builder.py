@@ -18,18 +18,19 @@ from flodl.spec.loader import LoaderConfig
 from flodl.spec.stop import StopConfig
 
 if TYPE_CHECKING:
-    from flodl.engine.callables import ModelFactory, OptimFactory, SchedulerFn, TrainStep
+    from flodl.engine.callables import LoopFn, ModelFactory, OptimFactory, SchedulerFn, TrainStep
 
 __all__ = ["Factories", "Start", "TrainerBuilder"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Factories:
-    """What is trained, how gradients become updates, and what a step computes."""
+    """What is trained, how gradients become updates, and what a step computes; or a whole loop in place of them."""
 
-    model: ModelFactory
-    optim: OptimFactory
-    step: TrainStep
+    model: ModelFactory | None = None
+    optim: OptimFactory | None = None
+    step: TrainStep | None = None
+    loop: LoopFn | None = None
 
 
 class Start(Protocol):

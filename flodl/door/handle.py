@@ -174,5 +174,5 @@ def _is_evaluation(result: CallbackResult) -> bool:
 def _state(folder: RunFolder, job: JobSpec) -> TrainedState:
     from flodl.engine.trained import trained
 
-    params, buffers = trained(folder, job.checkpoint)
+    params, buffers = trained(folder, job.checkpoint, needed=job.loop is None)
     return TrainedState(params=params, buffers=buffers, folder=folder.path)

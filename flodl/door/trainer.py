@@ -15,7 +15,7 @@ from flodl.errors import ConfigError, Problem
 from flodl.spec.job import JobSpec
 
 if TYPE_CHECKING:
-    from flodl.engine.callables import ModelFactory, OptimFactory, TrainStep
+    from flodl.engine.callables import LoopFn, ModelFactory, OptimFactory, TrainStep
 
 __all__ = ["Trainer"]
 
@@ -45,6 +45,18 @@ class Trainer:
         `RunHandle.join`.
         """
         return _Start().run(Factories(model=model_factory, optim=optim_factory, step=train_step), config)
+
+    @staticmethod
+    def run_loop(fn: LoopFn, config: TrainerConfig) -> RunHandle:
+        """Run a training loop of your own in every rank: a GAN, reinforcement learning, whatever is no model and step.
+
+        fn(ctx: LoopContext) is called once in each rank and may return, in rank 0, a module or a map of names to
+        modules and tensors: `RunHandle.join` has them as params, ``name.parameter``. All ranks must make the same calls
+        of ``ctx.averager`` in the same order. A rank that dies or raises ends the run: nothing is dealt again, and
+        nothing is saved on the way but what fn saves. Of the config count cluster, dataset, batch_size, seed, loader,
+        elche's mode (which names the backend), save_path and name. Raises ConfigError.
+        """
+        return _Start().run(Factories(loop=fn), config)
 
     @staticmethod
     def spec(
@@ -91,6 +103,8 @@ def _job(factories: Factories, config: TrainerConfig) -> tuple[JobSpec, Names]:
             words.append(f"{key}={tree}")
         elif tree is not None:
             over[key] = tree
+    if factories.loop is not None:
+        words.append("model=none")
     _lay_data(config, names, words, over)
     if names.trusted:
         over["trusted_targets"] = [*config.trusted_targets, *sorted({*names.trusted} - {*config.trusted_targets})]
@@ -98,7 +112,9 @@ def _job(factories: Factories, config: TrainerConfig) -> tuple[JobSpec, Names]:
     try:
         job = job_from(words, over)
     except ConfigError as error:
-        raise ConfigError([*problems, *error.problems]) from error
+        if not problems:
+            raise
+        raise ConfigError([*problems, *error.problems]) from None
     if problems:
         raise ConfigError(problems)
     return job, names
@@ -107,6 +123,7 @@ def _job(factories: Factories, config: TrainerConfig) -> tuple[JobSpec, Names]:
 def _callables(factories: Factories, config: TrainerConfig) -> dict[str, Any]:
     """Key -> what was given for it."""
     given = {
+        "loop": factories.loop,
         "model": factories.model,
         "optim": factories.optim,
         "step": factories.step,

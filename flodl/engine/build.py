@@ -42,7 +42,7 @@ from flodl.spec.model import ModelStart, read_model
 from flodl.spec.optim import OptimGroups, read_groups
 from flodl.spec.suggest import did_you_mean
 
-__all__ = ["Built", "build", "made_model"]
+__all__ = ["Built", "build", "build_data", "build_loop", "made_model"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ def build(job: JobSpec, place: Surroundings) -> Built:
         "model": bare_model,
         "optim": optim,
     }
-    trees = checked(components, Trust(job.trusted_targets, place.path, place.host))
+    trees = checked(components, _trust(job, place))
     _seed(job.trainer.seed)
     train, held_out = _data_sets(job, place, trees["dataset"])
     name = f"dataset={job.dataset.target}"
@@ -111,6 +111,23 @@ def build(job: JobSpec, place: Surroundings) -> Built:
     )
 
 
+def build_data(job: JobSpec, place: Surroundings) -> tuple[Any, Loading]:
+    """The training set alone, as `build` has it, and how it is read. Raises ConfigError and NotReady."""
+    tree = checked({"dataset": _with_function(place.placed(job.dataset))}, _trust(job, place))["dataset"]
+    _seed(job.trainer.seed)
+    train, _ = _data_sets(job, place, tree)
+    train = settled(train, job.loader, place.device, f"dataset={job.dataset.target}")
+    return train, _loading(job, place, train)
+
+
+def build_loop(job: JobSpec, place: Surroundings) -> Callable[..., Any]:
+    """The training loop that the job names in place of ours. Raises ConfigError and NotReady."""
+    assert job.loop is not None
+    tree = checked({"loop": job.loop}, _trust(job, place))["loop"]
+    _seed(job.trainer.seed)
+    return _make("loop", tree, partial=job.loop.partial)
+
+
 def made_model(component: Component, trust: Trust) -> nn.Module:
     """The model alone, on the CPU, with the weights of its constructor. Raises ConfigError."""
     bare, _, problems = read_model(component)
@@ -120,6 +137,10 @@ def made_model(component: Component, trust: Trust) -> nn.Module:
 
 
 # ------------------------------------------------------------------------------------------------------- parts
+
+
+def _trust(job: JobSpec, place: Surroundings) -> Trust:
+    return Trust(job.trusted_targets, place.path, place.host)
 
 
 def _begin_from(start: ModelStart, model: nn.Module, place: Surroundings) -> None:

@@ -13,9 +13,13 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
+from flodl.engine.own_loop import LoopContext
 from flodl.spec.component import Component
 
-__all__ = ["ModelFactory", "Module", "OptimFactory", "SchedulerFn", "Tensor", "TrainStep"]
+__all__ = ["LoopFn", "ModelFactory", "Module", "OptimFactory", "SchedulerFn", "Tensor", "TrainStep"]
+
+LoopFn: TypeAlias = Callable[[LoopContext], Any] | str | Component
+"""(ctx) -> what `RunHandle.join` shall have: None, a module, or a map of names to modules and tensors."""
 
 ModelFactory: TypeAlias = Callable[[], Module] | str | Component
 """() -> Module, the same in every rank."""

@@ -14,10 +14,16 @@ from flodl.spec.checkpoint import CheckpointConfig
 __all__ = ["trained"]
 
 
-def trained(folder: RunFolder, config: CheckpointConfig) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """(parameters, buffers) of the newest save, on the CPU. Raises RunLost where nothing was saved."""
+def trained(
+    folder: RunFolder, config: CheckpointConfig, *, needed: bool = True
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """(parameters, buffers) of the newest save, on the CPU. needed: raises RunLost where nothing was saved; else a loop
+    of the user's own has returned what there is, and all of it counts as parameters."""
     bundles = folder.bundles(config).bundles()
-    if not folder.weights_path.exists() or not bundles:
+    has_weights = folder.weights_path.exists()
+    if not needed:
+        return (tensors_of(folder.weights_path.read_bytes()) if has_weights else {}), {}
+    if not has_weights or not bundles:
         raise RunLost(f"{folder.path}: the run has saved no weights; its result.json says why")
     tensors = tensors_of(folder.weights_path.read_bytes())
     held = _buffers(bundles[0])

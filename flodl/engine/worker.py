@@ -40,6 +40,7 @@ from flodl.engine.loop import Loop
 from flodl.engine.memory import is_out_of_memory, memory_words
 from flodl.engine.micro import Slices
 from flodl.engine.orders import Link, Orders
+from flodl.engine.own_loop import OwnRank
 from flodl.engine.pace import Pace
 from flodl.engine.payload import RankPayload
 from flodl.engine.pinning import check_card
@@ -80,11 +81,16 @@ def _fall(why: str) -> NoReturn:
 
 def serve(payload: RankPayload, link: Link) -> bool:
     """Build, tell that this rank is ready, train until `Finish`. Returns False after a failure, which it has told."""
-    loop: Loop | None = None
+    loop: Loop | OwnRank | None = None
     try:
         if payload.job.trainer.deterministic:
             make_deterministic()
         place = surroundings(payload)
+        if payload.job.loop is not None:
+            loop = OwnRank(payload, place, link)
+            link.send(_ready(payload, None))
+            loop.run(*_own_group(payload, link))
+            return True
         built = build(payload.job, place)
         link.send(_ready(payload, built))
         loop = make_loop(payload, built, link)
@@ -92,7 +98,7 @@ def serve(payload: RankPayload, link: Link) -> bool:
     except BaseException as error:  # noqa: BLE001  the user's code may raise anything, and call sys.exit
         trace = trace_of(error)
         sys.stderr.write(f"{trace}\n")
-        kind = _kind(error, has_trained=loop is not None and loop.tally.reports + loop.tally.batches > 0)
+        kind = _kind(error, has_trained=_has_trained(loop))
         with contextlib.suppress(FlodlError):
             link.send(
                 RankFailed(
@@ -106,6 +112,12 @@ def serve(payload: RankPayload, link: Link) -> bool:
             )
         return False
     return True
+
+
+def _has_trained(loop: Loop | OwnRank | None) -> bool:
+    if isinstance(loop, OwnRank):
+        return loop.has_begun
+    return loop is not None and loop.tally.reports + loop.tally.batches > 0
 
 
 def _message(payload: RankPayload, error: BaseException) -> str:
@@ -244,7 +256,19 @@ def _group(payload: RankPayload, elche: ElCheConfig, limits: Timeouts):
     return gloo_group(payload.interface or "127.0.0.1", timeout_seconds)
 
 
-def _ready(payload: RankPayload, built: Built) -> RankReady:
+def _own_group(payload: RankPayload, link: Link) -> tuple[GroupAverager, torch.device]:
+    """What a loop of the user's own averages over, and where vectors are summed."""
+    elche = payload.job.elche.resolved(resolve_mode(payload.world))
+    limits = timeouts_of(payload.job.membership.timeout_scale)
+    on_device = elche.backend == "nccl" or len(payload.world) == 1
+    summing = torch.device(payload.torch_device if on_device else "cpu")
+    seconds = limits.stall + limits.alone
+    group = nccl_group(seconds) if elche.backend == "nccl" else gloo_group(payload.interface or "127.0.0.1", seconds)
+    return GroupAverager(payload.rank, link.store, group), summing
+
+
+def _ready(payload: RankPayload, built: Built | None) -> RankReady:
+    """built None: a loop of the user's own builds what it wants."""
     versions = {"python": platform.python_version(), "torch": str(torch.__version__)}
     if torch.version.cuda:
         versions["cuda"] = torch.version.cuda
@@ -253,13 +277,13 @@ def _ready(payload: RankPayload, built: Built) -> RankReady:
         rank=payload.rank,
         host=payload.host,
         device=payload.device,
-        num_samples=built.num_samples,
-        data_signature=built.data_signature,
-        fingerprint=fingerprint(built.model),
-        num_parameters=built.num_parameters,
-        batch_size=built.batch_size,
-        precision=built.precision.name,
-        is_compiled=built.is_compiled,
+        num_samples=0 if built is None else built.num_samples,
+        data_signature="" if built is None else built.data_signature,
+        fingerprint="" if built is None else fingerprint(built.model),
+        num_parameters=0 if built is None else built.num_parameters,
+        batch_size=1 if built is None else built.batch_size,
+        precision="float32" if built is None else built.precision.name,
+        is_compiled=built is not None and built.is_compiled,
         versions=versions,
         project=project_files(payload.path or ""),
         incarnation=payload.incarnation,

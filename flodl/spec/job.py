@@ -176,6 +176,7 @@ class JobSpec(Value, frozen=True, kw_only=True):
     step: Component
     optim: Component
     scheduler: Component
+    loop: Component | None = None  # a training loop of the user's own, in place of ours
     loader: LoaderConfig = LoaderConfig()
     trainer: TrainerConfig = TrainerConfig()
     eval: EvalConfig = EvalConfig()
@@ -196,6 +197,8 @@ class JobSpec(Value, frozen=True, kw_only=True):
         """Dotted key -> what ranks build, each in the order in which it is told."""
         found = {"model": self.model, "dataset": self.dataset, "step": self.step, "optim": self.optim,
                  "scheduler": self.scheduler}  # fmt: skip
+        if self.loop is not None:
+            return {"dataset": self.dataset, "loop": self.loop}
         functions = {f"callbacks.{name}": getattr(self.callbacks, name) for name in CALLBACKS}
         return found | {key: made for key, made in functions.items() if made is not None}
 

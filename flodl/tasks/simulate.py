@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from flodl.errors import ConfigError, Problem
 from flodl.plan import gpus_of, uncounted
 from flodl.tasks.order import Order
 
@@ -13,6 +14,9 @@ __all__ = ["perform"]
 def perform(order: Order) -> None:
     """The same job in virtual time; prints what each epoch would be like."""
     job = order.job
+    if job.loop is not None:
+        raise ConfigError([Problem(key="loop", value=job.loop.target, constraint="cannot be simulated: what a loop of "
+                                   "your own does is not known before", remedy="leave loop out")])  # fmt: skip
     from flodl.decide.roster import resolve_mode, roster
     from flodl.forecast import print_forecast
     from flodl.probe.clock import seconds_until

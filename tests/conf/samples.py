@@ -110,6 +110,7 @@ SAMPLES: dict[str, Sample] = {
     "step": Sample("{_target_: my.steps.Step, scale: null}", COMPONENT),
     "optim": Sample("{_target_: torch.optim.AdamW, _partial_: true, lr: 0.001}", COMPONENT),
     "scheduler": Sample("{_target_: flodl.decide.schedule.Constant, warmup: 0.1}", COMPONENT),
+    "loop": Sample("{_target_: mine.gan, _partial_: true}", COMPONENT),
     "loader.resident": Sample("false", ("maybe", "5", "null")),
     "loader.num_workers": Sample("3", COUNT_FROM_0),
     "loader.prefetch": Sample("4", COUNT),

@@ -55,7 +55,8 @@ def test_the_shipped_choices_are_the_promised_ones() -> None:
     found = {group: {choice for of, choice in CHOICES if of == group} for group in GROUPS}
     assert found["elche"] == {"auto", *MODES}
     assert found["cluster"] == {"local", "rehearsal", "rehearsal4", "twohost"}
-    assert found["model"] == {"logistic", "mlp", "lenet", "resnet20", "conv_autoencoder", "char_rnn", "gpt_nano"}
+    assert found["model"] == {"logistic", "mlp", "lenet", "resnet20", "conv_autoencoder", "char_rnn", "gpt_nano",
+                              "none"}  # fmt: skip
     assert found["dataset"] == {"digits", "fashion_mnist", "mnist", "cifar10", "python_stdlib", "synthetic"}
     assert found["step"] == {"classification", "language_model", "reconstruction"}
     assert found["optim"] == {"sgd", "adam", "adamw"}
