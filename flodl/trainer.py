@@ -260,7 +260,7 @@ def _conclude(folder: RunFolder, found: Result, console: Console) -> None:
 
 def _say_where(folder: RunFolder, console: Console) -> None:
     """Where the run lies, whatever became of it, and its weights where it has saved any."""
-    places = {"run folder": folder.path, "report": folder.report_path, "weights": folder.weights_path}
+    places = {"report": folder.report_path, "run folder": folder.path, "weights": folder.weights_path}
     for name, path in places.items():
         if path.exists():
             console.print(f"{name}: {short_path(path)}", markup=False, highlight=False, soft_wrap=True)
