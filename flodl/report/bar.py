@@ -22,6 +22,7 @@ WAITING = {
     "forming": "the ranks form their group",
     "recovering": "the survivors form a new group",
     "repairing": "the survivors mend the round",
+    "joining": "who is back takes its place",
     "finishing": "evaluating and saving",
     "over": "over",
 }

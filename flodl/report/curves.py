@@ -18,7 +18,7 @@ from flodl.spec.stop import TRAIN
 __all__ = ["MOST_ARMS", "charts", "drawn_arms", "thinned"]
 
 MOST_ARMS = 40
-ALL_POINTS = 6000  # of one figure's lines together
+ALL_POINTS = 2400  # of one figure's lines together
 T = TypeVar("T")
 _Reading = Callable[[EpochPoint], float | None]
 

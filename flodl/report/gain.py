@@ -34,7 +34,7 @@ def own_pace(samples: int, compute_seconds: float) -> float:
 def gain(result: Result) -> Gain | None:
     """The gain of a run; None for one rank, for a run that trained nothing, or one whose ranks did not all train."""
     paces = {r.rank: own_pace(r.samples, r.compute_seconds) for r in result.per_rank}
-    if len(paces) < 2 or not all(pace > 0 for pace in paces.values()) or result.dead_ranks:
+    if len(paces) < 2 or not all(pace > 0 for pace in paces.values()) or result.dead_ranks or result.restarts:
         return None
     slowest = min(paces, key=lambda rank: (paces[rank], rank))
     return Gain(achieved=result.samples_per_second, lockstep=len(paces) * paces[slowest], slowest=slowest)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from flodl.record.text import clean
 from flodl.report.chart import Chart, drawn, group_class, known
 from flodl.report.markup import Node, data_script, node, raw, written
 
@@ -32,7 +33,7 @@ def document(title: str, body: Iterable[Node | None], charts: Sequence[Chart]) -
     """The whole page. charts: those in it, whose values the script reads out."""
     curves = {
         chart.key: {"x": chart.x, "lines": [
-            {"name": line.name, "group": line.group, "points": list(known(line.points))} for line in chart.lines]}
+            {"name": clean(line.name), "group": line.group, "points": list(known(line.points))} for line in chart.lines]}
         for chart in charts
     }  # fmt: skip
     head = node(

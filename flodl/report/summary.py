@@ -47,7 +47,7 @@ def rank_table(result: Result, padding: int = 2) -> Table:
     batches = sum(rank.batches for rank in result.per_rank)
     for rank in result.per_rank:
         dead = rank.rank in result.dead_ranks
-        cells = _cells(rank, batches, result.wall_seconds, dead)
+        cells = _cells(rank, batches, result)
         table.add_row(*(Text(cell) for cell in cells), style="red" if dead else "")
     return table
 
@@ -83,12 +83,17 @@ def _gain_lines(result: Result) -> list[str]:
     return [f"ElChe: {found.ratio:.2f} x lockstep ({reason}: at best {found.lockstep:,.0f} samples/s)"]
 
 
-def _cells(rank: RankTotals, batches: int, wall_seconds: float, dead: bool) -> tuple[str, ...]:
+def _cells(rank: RankTotals, batches: int, result: Result) -> tuple[str, ...]:
+    wall_seconds, restarts = result.wall_seconds, result.restarts.get(rank.rank, 0)
+    fate = "dead" if rank.rank in result.dead_ranks else ""
+    if restarts:
+        fate += f"{', ' if fate else ''}restarted {'once' if restarts == 1 else f'{restarts} times'}"
+
     def part(seconds: float) -> str:
         return f"{seconds / wall_seconds:.1%}" if wall_seconds > 0 else "-"
 
     return (
-        f"{rank.rank} {rank.host}:{rank.device}" + (" (dead)" if dead else ""),
+        f"{rank.rank} {rank.host}:{rank.device}" + (f" ({fate})" if fate else ""),
         f"{rank.batches:,}",
         f"{rank.batches / batches:.1%}" if batches else "-",
         f"{rank.samples / wall_seconds:,.0f}" if wall_seconds > 0 else "-",

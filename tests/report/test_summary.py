@@ -39,6 +39,7 @@ def test_on_equal_ranks_the_gain_never_flatters() -> None:
         {"ranks": (rank_totals(0, 5056, 9.5),)},
         {"ranks": (rank_totals(0, 5056, 9.5), rank_totals(1, 0, 0.0))},
         {"dead_ranks": (1,)},
+        {"restarts": {1: 1}},
     ],
 )
 def test_without_two_ranks_that_trained_to_the_end_no_gain_is_claimed(changes: dict[str, object]) -> None:
@@ -68,6 +69,12 @@ def test_the_outcome_comes_first_below_the_table() -> None:
 
 def test_a_dead_rank_is_marked() -> None:
     assert any("1 localhost:cpu (dead)" in line for line in printed(dead_ranks=(1,)))
+
+
+def test_restarts_are_counted_beside_the_rank() -> None:
+    assert any("1 localhost:cpu (restarted once)" in line for line in printed(100, restarts={1: 1}))
+    gone = printed(100, dead_ranks=(1,), restarts={1: 3})
+    assert any("1 localhost:cpu (dead, restarted 3 times)" in line for line in gone)
 
 
 def test_a_run_that_never_began_is_one_line() -> None:

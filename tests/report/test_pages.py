@@ -1,0 +1,178 @@
+"""The pages: whole without any other file, small, harmless whatever a run's text holds, readable in light and dark."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from flodl.record.folder import RunFolder
+from flodl.record.result import Run, failed_result
+from flodl.record.sweep import SweepFolder
+from flodl.report import page
+from flodl.report.arm import Arm
+from flodl.report.compare import compare
+from flodl.report.comparison_page import comparison_page
+from flodl.report.figures import FIGURES, shown
+from flodl.report.history import RoundPoint, Strip, Trace, epoch_points, trace
+from flodl.report.leave import leave_comparison_page, leave_run_page
+from flodl.report.scale import scale_of
+from tests.report.arms import arm
+from tests.report.folders import arm_in, run_in
+
+EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\" onload='x' &amp; \x1b[31m\x00 🦊 \u202e"
+LIMIT = 2_000_000
+
+
+def embedded(text: str) -> dict[str, dict[str, object]]:
+    found = re.search(r'<script type="application/json" id="curves">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+class _Elements(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: Counter[str] = Counter()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found[tag] += 1
+        assert not [name for name, _ in attrs if name.startswith("on")]
+
+
+def elements(text: str) -> Counter[str]:
+    """How often each element is there, as a browser reads it; no element has a handler of its own."""
+    parser = _Elements()
+    parser.feed(text)
+    return parser.found
+
+
+def test_a_journal_tells_rounds_anchors_and_what_ranks_did(tmp_path: Path) -> None:
+    result = run_in(tmp_path / "run", "cpu_cadence", 0)
+    folder = RunFolder(tmp_path / "run")
+    told = trace(folder)
+    assert [point.round for point in told.rounds] == list(range(1, result.rounds + 1))
+    assert told.rounds[0].anchor == 10
+    assert told.rounds[-1].anchor == result.anchor
+    assert told.rounds[0].divergence == pytest.approx(0.01, rel=0.06)
+    assert [strip.place for strip in told.strips] == ["here:cpu", "here:cpu"]
+    for strip, totals in zip(told.strips, result.per_rank, strict=True):
+        assert all(0.999 < sum(parts) < 1.001 or sum(parts) <= 1.0 for parts in strip.stretches)
+        compute = sum(parts[0] for parts in strip.stretches) / len(strip.stretches) * told.seconds
+        assert compute == pytest.approx(totals.compute_seconds, rel=0.01)
+    points = epoch_points(folder, result)
+    assert [point.epoch for point in points] == [1, 2, 3, 4]
+    assert points[-1].seconds == pytest.approx(result.wall_seconds, rel=0.05)
+
+
+def test_what_cannot_be_read_is_absent_and_no_reason_to_fail(tmp_path: Path) -> None:
+    run_in(tmp_path / "run", "cpu_async", 0)
+    folder = RunFolder(tmp_path / "run")
+    whole = folder.journal_path.read_bytes()
+    folder.journal_path.write_bytes(whole[: len(whole) // 2] + b"\n{torn\n")
+    assert trace(folder).rounds
+    folder.journal_path.write_bytes(b"\xff\x00no journal\n")
+    folder.metrics_path.write_bytes(b"neither\n")
+    assert (trace(folder), epoch_points(folder, None)) == (Trace(), ())
+    assert trace(RunFolder(tmp_path / "nowhere")) == Trace()
+    lost = failed_result(ValueError("no data"), Run(mode="auto", average="auto", world_size=0))
+    assert leave_run_page(folder, lost) == ""
+    assert "failed: no data" in folder.report_path.read_text()
+    assert "could not be made: FileNotFoundError" in leave_run_page(RunFolder(tmp_path / "nowhere"), lost)
+
+
+def test_a_page_holds_the_values_of_the_json_and_fetches_nothing(tmp_path: Path) -> None:
+    arms = [arm_in(tmp_path, f"{i}", mode, seed) for i, (mode, seed) in
+            enumerate([("cpu_async", 0), ("cpu_async", 1), ("cpu_sync", 0), ("cpu_sync", 1)])]  # fmt: skip
+    comparison = compare(arms)
+    assert leave_comparison_page(SweepFolder(tmp_path), comparison) == ""
+    text = SweepFolder(tmp_path).comparison_page_path.read_text()
+    cells = dict(re.findall(r'data-figure="(\w+)" data-arm="0">([^<]*)<', text))
+    assert cells == {figure.name: shown(getattr(comparison.arms[0].figures, figure.name), figure) for figure in FIGURES}
+    lines = embedded(text)["loss-epoch"]["lines"]
+    assert {line["name"]: line["points"] for line in lines}["elche=cpu_async, seed 1"] == [  # type: ignore[index, attr-defined]
+        [point.epoch, point.loss] for point in arms[1].epochs
+    ]
+    assert set(embedded(text)) == {"loss-epoch", "loss-seconds", "eval-epoch", "eval-seconds", "anchor-round",
+                                   "divergence-round"}  # fmt: skip
+    assert 'href="0/report.html"' in text
+    assert set(re.findall(r'(?:src|href|action|url)\s*[=(]\s*"?([^"\s>)]+)', text)) == {
+        "data:,", *(f"{i}/report.html" for i in range(4))
+    }  # fmt: skip
+    assert "http://" not in text
+    assert "https://" not in text
+    assert text.count('class="strips"') == 2, "one arm of each kind"
+
+
+def test_hostile_text_is_text(tmp_path: Path) -> None:
+    arms = [
+        msgspec.structs.replace(
+            arm("0", "cpu_async", 0, [2.0, 1.0], [1.0, 0.5]), name=EVIL, overrides=(f"name={EVIL}",)
+        ),
+        Arm(name="1", overrides=(f"model={EVIL}",), status="failed", reason=EVIL + "\nsecond line"),
+    ]
+    text = comparison_page(compare(arms), {EVIL: Trace()})
+    assert elements(text)["script"] == 2, "our data and our script"
+    assert elements(text)["img"] == 0
+    assert not set(text) & {"\x1b", "\x00", "\u202e"}
+    assert "🦊" in text
+    assert "\nsecond line" in text
+    json.dumps(embedded(text))
+    run_in(tmp_path / "run", "cpu_async", 0)
+    folder = RunFolder(tmp_path / "run")
+    found = failed_result(ValueError(EVIL), Run(name=EVIL, mode=EVIL, average="", world_size=1, hosts=(EVIL,)))
+    assert leave_run_page(folder, found) == ""
+    written = folder.report_path.read_text()
+    assert elements(written)["script"] == 2
+
+
+def test_absent_and_infinite_values_are_a_dash_and_never_a_point() -> None:
+    lost = arm("0", "cpu_async", 0, [2.0, None, 1.0], [1.0, None, 0.5])
+    text = comparison_page(compare([lost]), {"0": Trace(rounds=(RoundPoint(round=1, seconds=1.0, anchor=None,
+                                                                            divergence=0.0),))})  # fmt: skip
+    assert embedded(text)["loss-epoch"]["lines"][0]["points"] == [[1, 2.0], [3, 1.0]]  # type: ignore[index]
+    assert '<td class="number">-</td>' in text
+    assert "anchor-round" not in embedded(text), "no journal told it"
+    for value in (None, float("nan"), float("inf")):
+        assert shown(value, FIGURES[0]) == "-"
+    assert scale_of([float("nan")], 0, 1).ticks
+
+
+def test_fifteen_long_arms_are_under_two_megabytes() -> None:
+    losses = [1.0 / (i + 1) + 0.123456789 for i in range(2000)]
+    arms = [arm(f"{i}", f"cpu_{'abcde'[i // 3]}", i % 3, losses, losses) for i in range(15)]
+    rounds = tuple(
+        RoundPoint(round=i, seconds=i * 0.123456789, anchor=i, divergence=1 / (i + 7)) for i in range(1, 201)
+    )
+    strip = Strip(rank=0, place="here:cpu", stretches=tuple((0.1 + i / 1200, 0.2, 0.1, 0.1, 0.0) for i in range(120)))
+    told = Trace(seconds=2000.0, rounds=rounds, strips=(strip,) * 8)
+    text = comparison_page(compare(arms), {one.name: told for one in arms})
+    assert 100_000 < len(text.encode()) < LIMIT
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_colour_stands_out_from_the_paper(scheme: str) -> None:
+    text = (Path(page.__file__).parent / "page.css").read_text()
+    blocks = re.findall(r":root \{(.*?)\}", text, re.DOTALL)
+    colours = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", blocks[scheme == "dark"]))
+    paper = _luminance(colours["paper"])
+
+    def contrast(name: str) -> float:
+        high, low = sorted((_luminance(colours[name]), paper), reverse=True)
+        return (high + 0.05) / (low + 0.05)
+
+    lines = [f"c{i}" for i in range(8)] + [f"a{i}" for i in range(5)]
+    assert {name: contrast(name) for name in lines if contrast(name) < 3.0} == {}
+    assert {name: contrast(name) for name in ("ink", "soft", "link", "good", "bad") if contrast(name) < 4.5} == {}
+    assert len({colours[f"c{i}"] for i in range(8)}) == 8
