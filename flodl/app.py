@@ -102,7 +102,7 @@ def _perform(config: DictConfig, command: _Command, begun: float) -> Objective |
         begun=begun,
         given={key: tree[key] for key in task.arguments},
         cluster_file=hooks.own_choice("cluster", str(hydra_config.runtime.choices.get("cluster"))),
-        is_arm=hydra_config.mode == RunMode.MULTIRUN,
+        sweep=Path(hydra_config.sweep.dir) if hydra_config.mode == RunMode.MULTIRUN else None,
     )
     if task.is_run:
         _check_loggers(job)

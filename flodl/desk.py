@@ -20,7 +20,7 @@ from flodl.ports import LoggedArm, LoggedRun, LoggedSweep, Logger
 from flodl.record import figures
 from flodl.record.folder import RunFolder
 from flodl.record.result import Result
-from flodl.record.sweep import SweepFolder, sweep_of
+from flodl.record.sweep import SweepFolder
 from flodl.report.gather import arms_of_sweep
 from flodl.spec.codec import job_to_plain, load_spec
 from flodl.spec.component import Component
@@ -45,14 +45,14 @@ class Desk:
 
     def open(self, job: JobSpec) -> None:
         """Make the job's loggers. Raises ConfigError; starts nothing yet."""
-        sweep = sweep_of(self._folder.path)
+        sweep = self._folder.sweep
         place = "" if sweep is None else f" {self._folder.path.name}"
         self._couriers = [Courier(name, logger) for name, logger in made(job).items()]
         self._run = LoggedRun(
             name=job.name + place,
             run_id=self._folder.run_id,
             folder=str(self._folder.path),
-            sweep="" if sweep is None else str(sweep.path),
+            sweep="" if sweep is None else str(sweep.absolute()),
             parameters=dict(_leaves(job_to_plain(job))),
         )
 

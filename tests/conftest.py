@@ -26,6 +26,7 @@ RINGS = {
     "conf": "ring2",
     "door": "ring2",
     "contracts": "ring2",
+    "loggers": "ring2",
     "record": "ring2",
     "report": "ring2",
     "tasks": "ring4",

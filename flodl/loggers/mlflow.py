@@ -1,7 +1,7 @@
 """MLflow: a run per run, parameters and figures in its store; a sweep is a run above those of its arms.
 
-A name there holds letters, digits, blanks and ``_-.:/``, and is no path that leads elsewhere; any other character is
-written ``:hex:``, so that no two names become one.
+A name there holds letters, digits, blanks and ``_-.:/``, and is no path that leads elsewhere; any other character, and
+the colon, is written ``:hex:``, so that no two names become one.
 """
 
 # The package is an extra, which the type checker may not have.
@@ -29,7 +29,7 @@ SWEEP = "flodl.sweep"
 
 def spelt(name: str) -> str:
     """A name as MLflow takes it."""
-    text = "".join(c if c.isalnum() or c in "_-. :/" else f":{ord(c):x}:" for c in name)
+    text = "".join(c if c.isalnum() or c in "_-. /" else f":{ord(c):x}:" for c in name)
     if posixpath.normpath(text) != text or text.startswith(("/", "..")) or text == ".":
         text = text.replace("/", ":2f:")
     return text.replace("..", ":2e::2e:") if text in (".", "..") else text

@@ -50,6 +50,7 @@ class RunFolder:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path).absolute()
         self.run_id = secrets.token_hex(8)
+        self.sweep: Path | None = None  # the folder of the sweep whose arm this run is
         self.spec_path = self.path / _SPEC
         self.journal_path = self.path / "journal.jsonl"
         self.metrics_path = self.path / "metrics.jsonl"

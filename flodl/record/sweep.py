@@ -18,7 +18,7 @@ from flodl.record.files import write_atomically
 from flodl.record.folder import RunFolder
 from flodl.record.result import Result, read_result
 
-__all__ = ["FINISHED", "SweepFolder", "finished_run", "spec_digest", "sweep_of"]
+__all__ = ["FINISHED", "SweepFolder", "finished_run", "spec_digest"]
 
 FINISHED = ("done", "degraded", "stopped")  # a result of these is what the job was for
 
@@ -58,12 +58,6 @@ class SweepFolder:
         """The comparison as a page."""
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(self.comparison_page_path, page.encode())
-
-
-def sweep_of(run: Path) -> SweepFolder | None:
-    """The sweep that the run in this folder is an arm of; None where it is none's. (Hydra writes the file first.)"""
-    around = next((parent for parent in list(run.parents)[:2] if (parent / "multirun.yaml").is_file()), None)
-    return None if around is None else SweepFolder(around)
 
 
 class _Digest(msgspec.Struct):

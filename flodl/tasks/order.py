@@ -20,7 +20,7 @@ class Order:
     """One job to do something with. folder: where a run goes. begun: time.monotonic() when the command was given.
 
     given: the task's own arguments, name -> plain value. cluster_file: where the cluster is the user's own, its file.
-    is_arm: the order is one of a sweep's.
+    sweep: the folder of the sweep that the order is an arm of.
     """
 
     job: JobSpec
@@ -28,7 +28,11 @@ class Order:
     begun: float
     given: Mapping[str, Any] = field(default_factory=dict[str, Any])
     cluster_file: Path | None = None
-    is_arm: bool = False
+    sweep: Path | None = None
+
+    @property
+    def is_arm(self) -> bool:
+        return self.sweep is not None
 
 
 def show_plan(order: Order) -> None:

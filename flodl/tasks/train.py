@@ -45,6 +45,7 @@ def here(order: Order) -> Objective | None:
     from flodl.record.result import read_result
 
     folder = RunFolder.adopt(order.folder)
+    folder.sweep = order.sweep
     folder.status.begin()
     end = trainer.run(order.job, folder, begun=order.begun)
     error = failure(end)

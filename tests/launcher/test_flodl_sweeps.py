@@ -34,6 +34,36 @@ class Failing(Classification):
             raise ValueError("a label of 12 in ten classes")
         return super().__call__(model, batch)
 """
+HEARING = """
+import json
+from hydra.core.utils import JobStatus
+from hydra.experimental.callback import Callback
+
+def note(path, kind, **what):
+    with open(path, "a") as file:
+        file.write(json.dumps({"kind": kind, **what}) + "\\n")
+
+class Log:
+    def __init__(self, *, path):
+        self.path = path
+
+    def begin(self, run):
+        note(self.path, "begin", name=run.name)
+
+    def log(self, figures, step, at):
+        note(self.path, "log", figures=figures, step=step)
+
+    def end(self, status, figures):
+        note(self.path, "end", status=status)
+
+    def compare(self, sweep):
+        note(self.path, "compare", losses=[arm.figures.get("eval/loss") for arm in sweep.arms])
+
+class Told(Callback):
+    def on_job_end(self, config, job_return, **kwargs):
+        if job_return.status == JobStatus.COMPLETED:
+            note("heard.jsonl", "told", value=job_return.return_value)
+"""
 
 
 def agents(sweep: Sweep) -> set[int]:
@@ -49,20 +79,28 @@ def watched(sweep: Sweep) -> set[int]:
     return seen
 
 
-def test_an_arm_for_another_rig_is_skipped_and_agents_serve_all_arms(tmp_path: Path) -> None:
-    with flodl(tmp_path, "elche=cpu_async,nccl_sync,cpu_cadence", *SHORT) as sweep:
+def test_modes_expand_to_arms_of_which_some_are_for_another_rig_and_loggers_hear_of_all(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(HEARING)
+    hearing = ("+logger.mine={_target_: mine.Log, path: heard.jsonl}", "+hydra.callbacks.told={_target_: mine.Told}")
+    with flodl(tmp_path, "experiment=ab_modes", *SHORT, *hearing) as sweep:
         seen = watched(sweep)
         assert sweep.end() == 0, sweep.output
-        assert sweep.of_arms("status") == ["done", "skipped", "done"]
-        assert "NCCL averages GPUs" in sweep.arms[1]["reason"]
-        assert "use elche=cpu_sync" in sweep.arms[1]["reason"]
-        first, second = (sweep.arms[i]["result"] for i in (0, 2))
-        assert (first["mode"], second["mode"]) == ("cpu_async", "cpu_cadence")
-        assert len(seen) == 1, "one agent for both arms"
-        assert second["startup_seconds"] < first["startup_seconds"]
+        assert sweep.of_arms("status") == ["done", "done", "done", "skipped", "skipped"]
+        assert "NCCL averages GPUs" in sweep.arms[3]["reason"]
+        assert "use elche=cpu_sync" in sweep.arms[3]["reason"]
+        results = [arm["result"] for arm in sweep.arms[:3]]
+        assert [result["mode"] for result in results] == ["cpu_sync", "cpu_cadence", "cpu_async"]
+        assert len(seen) == 1, "one agent for all arms"
+        assert results[2]["startup_seconds"] < results[0]["startup_seconds"]
         markdown = (sweep.place / "comparison.md").read_text()
-        assert "| 0 | `elche=cpu_async` | done | cpu\\_async |" in markdown
-        assert "All of them: `cluster=rehearsal`" in markdown
+        assert "`cluster=rehearsal`" in markdown
+        losses = [result["eval"]["loss"] for result in results]
+        heard = [json.loads(line) for line in (tmp_path / "heard.jsonl").read_text().splitlines()]
+        assert [line["value"] for line in heard if line["kind"] == "told"] == losses, "what a sweeper learns from"
+        assert [line["status"] for line in heard if line["kind"] == "end"] == ["done"] * 3
+        logged = [line["figures"] for line in heard if line["kind"] == "log" and "eval/loss" in line["figures"]]
+        assert [figures["eval/loss"] for figures in logged] == losses
+        assert heard[-1] == {"kind": "compare", "losses": [*losses, None, None]}
 
 
 def test_a_job_whose_middle_arm_fails_is_compared_and_ends_with_1(tmp_path: Path) -> None:
