@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from flodl.decide.messages import Alert, Average, AveragingDone, RankDied, RankFailed, RunWindow, SaveBegun, WindowDone
+from flodl.decide.messages import (
+    Alert,
+    Average,
+    AveragingDone,
+    Finish,
+    RankDied,
+    RankFailed,
+    RunWindow,
+    SaveBegun,
+    WindowDone,
+)
 from flodl.engine.failpoints import Failpoint
 from tests.chaos.stage import BATCH, SCALE, Stage, Tale
 
@@ -191,3 +201,20 @@ def test_out_of_memory_halves_the_slices_or_refuses_the_rank_and_changes_no_numb
     assert [text.rpartition("slices of ")[2] for text in told if "out of memory" in text] == ["8", "4"]
     assert "rank 2 (cpu of localhost): one sample of a batch does not fit" in tale.failures[2].message
     assert "free" in tale.failures[2].message
+
+
+@pytest.mark.row(5)
+def test_a_rank_that_hangs_when_all_is_saved_holds_the_end_up_for_an_averagings_limit_and_no_longer(
+    stage: Stage, tmp_path: Path
+) -> None:
+    scale = 0.05
+    asked = (f"membership.timeout_scale={scale}", "trainer.num_epochs=1", "callbacks.policy=0")
+    hang = Failpoint(point="finish", action="hang", ranks=(2,))
+    tale = stage.run(tmp_path / "run", *asked, "debug.eval_everywhere=false", faults=[hang])
+    assert (tale.end.status, tale.end.exit_code, list(tale.end.totals.dead_ranks)) == ("degraded", 0, [2])
+    released = min(
+        event.at for event, said in tale.told for order in said if isinstance(order, Finish) if 2 in order.to
+    )
+    limit = 60.0 * scale
+    assert limit <= tale.told[-1][0].at - released <= limit + 0.5
+    tale.assert_weights()
