@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.command import LONG, command
+from tests.e2e.test_rules import told
 from tests.engine.live import alive, wait_gone
 
 LEFT_SECONDS = 5.0
@@ -133,13 +134,15 @@ def test_a_disk_that_fills_up_is_named_and_no_bug(tmp_path: Path) -> None:
         assert run.result["exit_code"] == 5
 
 
-def test_a_run_whose_reader_is_gone_goes_on(tmp_path: Path) -> None:
+def test_a_run_whose_reader_is_gone_goes_on_to_its_end(tmp_path: Path) -> None:
     read, write = os.pipe()
     os.close(read)
-    with command(tmp_path, *LONG[:2], "trainer.num_epochs=2", "hydra.run.dir=run", stdout=write) as run:
+    job = (*LONG[:2], "elche=cpu_async", "trainer.num_epochs=2", "hydra.run.dir=run")
+    with command(tmp_path, *job, stdout=write) as run:
         os.close(write)
         assert run.end(90.0) == 0
-        assert run.result["status"] == "done"
+        assert (run.result["status"], run.result["epochs_done"], run.result["mode"]) == ("done", 2, "cpu_async")
+        assert told(run), "and replays"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])

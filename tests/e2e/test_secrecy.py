@@ -48,9 +48,14 @@ def test_nothing_listens_on_every_address_while_four_ranks_average() -> None:
     assert open_.keys() <= LOOPBACK
 
 
-def test_the_whole_command_listens_on_loopback_alone(tmp_path: Path) -> None:
+def test_the_whole_command_listens_on_loopback_alone_and_its_controller_loads_no_torch(tmp_path: Path) -> None:
     with command(tmp_path, *LONG) as run:
         run.trains()
+        loaded = Path(f"/proc/{run.process.pid}/maps").read_text()
+        assert "libzmq" in loaded
+        assert "libtorch" not in loaded
+        assert "libcuda" not in loaded
+        assert "libtorch" in Path(f"/proc/{run.rank(0)}/maps").read_text()
         open_ = listening([run.process.pid, *run.family])
         assert len(open_["0100007F"]) >= 2
         assert open_.keys() <= LOOPBACK
