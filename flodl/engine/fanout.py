@@ -16,6 +16,10 @@ __all__ = ["RunFanOut"]
 
 STARTED_SECONDS = 120.0  # a first import of torch from a cold disk
 LAST_SECONDS = 2.0
+LEFT_BEHIND = (
+    "warning: no answer within {:g} s of the end: this host is left behind; what still runs there ends by itself when "
+    "it has not heard the controller for a while"
+)
 
 
 class RunFanOut:
@@ -70,7 +74,8 @@ class RunFanOut:
                 session.order(Signal(run=self._run, rank=rank, number=number))
 
     def close(self, grace_seconds: float) -> None:
-        """End every rank: TERM, then KILL after the grace. An agent that does not manage that is ended. Idempotent."""
+        """End every rank: TERM, then KILL after the grace. An agent that does not manage that is ended, and its host is
+        skipped: that is the last notice. Idempotent."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -78,11 +83,13 @@ class RunFanOut:
         self._is_over.set()
         for session in sessions:
             session.clear(self._run, grace_seconds)
-        end = time.monotonic() + grace_seconds + LAST_SECONDS
+        begun = time.monotonic()
+        end = begun + grace_seconds + LAST_SECONDS
         for session in sessions:
             if not session.await_cleared(self._run, max(0.0, end - time.monotonic())):
                 session.kill()
                 session.await_cleared(self._run, LAST_SECONDS)
+                self._hear(HostNotice(host=session.host, kind="line", text=LEFT_BEHIND.format(end - begun)))
 
     def _beat(self, host: HostLaunch, session: Session) -> None:
         """Tell the agent that the controller lives, until this run is closed."""

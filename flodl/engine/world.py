@@ -214,6 +214,9 @@ class LiveWorld:
         self._fan_out.close(0.0 if self._hurried else self._limits.grace)
         for thread in self._threads:
             thread.join(POLL_SECONDS * 4)
+        for notice in self._fan_out.poll(0.0):
+            if notice.kind == "line":  # last words, of hosts and about them
+                self._note(notice)
         self.server.close()
 
     # -------------------------------------------------------------------------------------------- from elsewhere

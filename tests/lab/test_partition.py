@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.e2e.command import Command
 from tests.lab.lab import Lab
 from tests.lab.running import ENDLESS, awaited, flodl
 
+AGENT = "flodl.engine.agent"
 SCALED = (*ENDLESS, "membership.timeout_scale=0.2")
 HEARTBEAT, DEAD = 0.2, 6.0
 LEFT_SECONDS = 5.0
@@ -53,10 +55,14 @@ def test_the_ranks_of_a_host_that_is_lost_die_together_after_the_limit_and_the_e
         goes_on(run)
         lab.link_up("node-b")
         goes_on(run)
+        # one whose agent answers no more is left behind, and that is said
+        (agent,) = [pid for pid, line in ours(lab, "node-c").items() if AGENT in line and "python" in line]
+        os.kill(agent, signal.SIGSTOP)
         run.signal(signal.SIGTERM)
         begun = time.monotonic()
         assert run.end(30) == RESUMABLE, run.output
         assert time.monotonic() - begun < 10.0
+        assert "[node-c] warning: no answer within 4 s of the end: this host is left behind" in run.output
         assert run.result["dead_ranks"] == [2, 3]
 
 
