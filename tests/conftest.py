@@ -40,6 +40,7 @@ RINGS = {
     "probe": "ring4",
     "steps": "ring4",
     "bench": "ring5",
+    "browser": "ring5",
     "chaos": "ring5",
     "gpu": "ring5",
     "lab": "ring5",

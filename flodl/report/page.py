@@ -32,10 +32,15 @@ class Column(msgspec.Struct, frozen=True):
 def document(title: str, body: Iterable[Node | None], charts: Sequence[Chart]) -> str:
     """The whole page. charts: those in it, whose values the script reads out."""
     curves = {
-        chart.key: {"x": chart.x, "lines": [
-            {"name": clean(line.name), "group": line.group, "points": list(known(line.points))} for line in chart.lines]}
+        chart.key: {
+            "x": chart.x,
+            "lines": [
+                {"name": clean(line.name), "group": line.group, "points": list(known(line.points))}
+                for line in chart.lines
+            ],
+        }
         for chart in charts
-    }  # fmt: skip
+    }
     head = node(
         "head",
         node("meta", charset="utf-8"),
