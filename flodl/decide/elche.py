@@ -23,7 +23,7 @@ from flodl.decide.proposal import Proposal, Situation, propose
 from flodl.decide.quota import Quotas, capped, settle, targets, with_slack, within_lead
 from flodl.decide.readings import MedianOfThree, Reading, TrustWindow
 from flodl.decide.speeds import Speeds
-from flodl.decide.verdict import Nudge, NudgeDown, Stable, SuppressGrowth, Verdict
+from flodl.decide.verdict import NOT_TAKEN, NUDGED, Nudge, NudgeDown, Stable, SuppressGrowth, Verdict, named
 from flodl.spec.elche import ElCheConfig
 
 __all__ = ["ElChe"]
@@ -111,7 +111,7 @@ class ElChe:
             proposal = None
         self._pending = None
         self._state.latch.observe(verdict)
-        self._why.append(verdict.reason)
+        self._why.append(named(verdict))
         if isinstance(verdict, NudgeDown) or nudge is not None:
             self._nudge(proposal, verdict, nudge)
         else:
@@ -298,22 +298,22 @@ class ElChe:
         """Guard and meta do not multiply: the smaller factor wins. A factor that is no number moves nothing."""
         self._state.overshoot.reset()
         if proposal is not None:
-            self._why.append(f"{proposal.anchor} is not taken: a nudge drops the proposal")
+            self._why.append(f"{proposal.anchor}{NOT_TAKEN}a nudge drops the proposal")
         factors = [verdict.factor] if isinstance(verdict, NudgeDown) else []
         if nudge is not None:
             factors.append(nudge.factor)
-            self._why.append(nudge.reason)
+            self._why.append(named(nudge))
         factors = [min(max(factor, SMALLEST_NUDGE), 1.0) for factor in factors if math.isfinite(factor)]
         if factors and not self._config.is_sync:
             anchor = max(1, min(self._anchor, ceil_exact(self._anchor * min(factors))))
-            self._why.append(f"nudge {self._anchor} -> {anchor}")
+            self._why.append(f"{NUDGED}{self._anchor} -> {anchor}")
             self._anchor = anchor
 
     def _apply(self, proposal: Proposal | None, verdict: Verdict) -> None:
         if isinstance(verdict, Stable):
             self._state.overshoot.widen()
         if proposal is None or (proposal.grows and isinstance(verdict, SuppressGrowth)):
-            self._why += [f"{proposal.anchor} is not taken: growth is suppressed"] if proposal is not None else []
+            self._why += [f"{proposal.anchor}{NOT_TAKEN}growth is suppressed"] if proposal is not None else []
         else:
             self._anchor = proposal.anchor
         if isinstance(verdict, Stable) and not (proposal is not None and proposal.grows) and self._may_relax():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["Nudge", "NudgeDown", "Stable", "SuppressGrowth", "Verdict"]
+__all__ = ["Nudge", "NudgeDown", "Stable", "SuppressGrowth", "Verdict", "named", "objections"]
 
 
 class Stable(msgspec.Struct, frozen=True):
@@ -34,3 +34,18 @@ class Nudge(msgspec.Struct, frozen=True):
 
     factor: float
     reason: str = ""
+
+
+def named(said: Verdict | Nudge) -> str:
+    """The reason; of what is not Stable with its name, by which `objections` finds it again."""
+    return said.reason if isinstance(said, Stable) else f"{type(said).__name__}: {said.reason}"
+
+
+_SIGNS = tuple(f"{kind.__name__}: " for kind in (SuppressGrowth, NudgeDown, Nudge))
+NOT_TAKEN, NUDGED = " is not taken: ", "nudge "
+
+
+def objections(reason: str) -> tuple[str, ...]:
+    """Of a window's reason the sentences that tell of verdicts other than Stable, of nudges, and of what they did."""
+    told = reason.partition("(")[2].removesuffix(")").split("; ")
+    return tuple(text for text in told if text.startswith((*_SIGNS, NUDGED)) or NOT_TAKEN in text)

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import msgspec
 
+from flodl.decide.verdict import objections
 from flodl.errors import FlodlError
 from flodl.record.files import whole_lines
 from flodl.record.folder import RunFolder
 from flodl.record.metrics import read_metrics
 from flodl.record.result import Result
 
-__all__ = ["ACTIVITIES", "EpochPoint", "RoundPoint", "Strip", "Trace", "epoch_points", "trace"]
+__all__ = ["ACTIVITIES", "EpochPoint", "Objection", "RoundPoint", "Strip", "Trace", "epoch_points", "trace"]
 
 ACTIVITIES = ("compute", "data wait", "averaging", "idle", "evaluation, saves, messages")
 MAX_POINTS = 200
@@ -49,6 +50,14 @@ class RoundPoint(msgspec.Struct, frozen=True, kw_only=True):
     divergence: float
 
 
+class Objection(msgspec.Struct, frozen=True, kw_only=True):
+    """What guard or meta-controller had against the anchor after the round before this one. anchor: this round's."""
+
+    round: int
+    anchor: int
+    text: str
+
+
 class Strip(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank did over the run: equal stretches of time, each with its parts (0..1) in ACTIVITIES' order."""
 
@@ -63,6 +72,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     rounds: tuple[RoundPoint, ...] = ()
     strips: tuple[Strip, ...] = ()
+    objections: tuple[Objection, ...] = ()
 
 
 def epoch_points(folder: RunFolder, result: Result | None) -> tuple[EpochPoint, ...]:
@@ -116,6 +126,7 @@ class _Command(msgspec.Struct):
     to: tuple[int, ...] = ()
     rounds: tuple[tuple[int, ...], ...] = ()
     anchor: int = 0
+    reason: str = ""
 
 
 class _Line(msgspec.Struct):
@@ -143,6 +154,7 @@ class _Reading:
         self._newest = 0.0
         self._anchors: dict[int, int] = {}  # round -> anchor
         self._rounds: dict[int, RoundPoint] = {}
+        self._objections: dict[int, Objection] = {}
         self._stretches: dict[int, list[_Stretch]] = {}
 
     def take(self, line: _Line) -> None:
@@ -152,6 +164,7 @@ class _Reading:
             if command.type == "RunWindow" and line.event is not None:
                 self._began = line.event.at if self._began is None else self._began
                 self._anchors.update((numbers[0], command.anchor) for numbers in command.rounds)
+                self._object(command)
         if line.event is not None and self._began is not None:
             self._hear(line.event, line.event.at - self._began)
 
@@ -161,7 +174,14 @@ class _Reading:
             for rank, found in sorted(self._stretches.items())
         )
         rounds = _thinned([point for _, point in sorted(self._rounds.items())])
-        return Trace(seconds=self._newest, rounds=rounds, strips=strips)
+        found = tuple(objection for _, objection in sorted(self._objections.items()))
+        return Trace(seconds=self._newest, rounds=rounds, strips=strips, objections=found)
+
+    def _object(self, command: _Command) -> None:
+        text = "; ".join(objections(command.reason))
+        if text and command.rounds:
+            number = command.rounds[0][0]
+            self._objections[number] = Objection(round=number, anchor=command.anchor, text=text)
 
     def _hear(self, event: _Event, seconds: float) -> None:
         if event.type not in ("WindowDone", "AveragingDone"):

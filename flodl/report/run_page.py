@@ -31,7 +31,7 @@ def run_page(folder: RunFolder, result: Result) -> str:
     told = trace(folder)
     figures = charts(comparison, {name: told})
     body = [*_top(name, result), chart_section(figures, None), _timeline(told), _ranks(result),
-            *_epochs(comparison), _software(result)]  # fmt: skip
+            *_epochs(comparison), _objections(told), _software(result)]  # fmt: skip
     return document(f"{name}: {result.status}", body, figures)
 
 
@@ -83,6 +83,18 @@ def _epochs(comparison: Comparison) -> Iterator[Node]:
     ]  # fmt: skip
     caption = "Every epoch" if len(rows) == len(points) else f"{len(rows)} of {len(points)} epochs"
     yield section("Epochs", table(caption, columns, rows))
+
+
+def _objections(told: Trace) -> Node | None:
+    if not told.objections:
+        return None
+    columns = [Column("before round", is_number=False), Column("anchor", "batches"), Column("why", is_number=False)]
+    shown_ones = told.objections[-MOST_ROWS:]
+    rows = [[f"{found.round}", f"{found.anchor}" if found.anchor else ABSENT, found.text] for found in shown_ones]
+    caption = "What guard and meta-controller had against the anchor"
+    if len(shown_ones) < len(told.objections):
+        caption += f": the last {len(shown_ones)} of {len(told.objections)} times"
+    return section("Guard and meta-controller", table(caption, columns, rows))
 
 
 def _software(result: Result) -> Node:
