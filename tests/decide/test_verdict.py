@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from flodl.decide.elche import ElChe
-from flodl.decide.verdict import Nudge, NudgeDown, Stable, SuppressGrowth, Verdict
+from flodl.decide.verdict import Nudge, NudgeDown, Stable, SuppressGrowth, Verdict, named, objections
 from flodl.spec.elche import ElCheConfig, Mode
 from tests.decide.minds import CADENCE_MODES, SYNC_MODES, at_work, cycle, elche, plan, report, with_growth_to_20
 
@@ -236,3 +236,15 @@ def test_a_configured_overshoot_is_what_it_says_and_only_async_has_one():
     mind.commit(None, Stable())
     assert mind.overshoot == 7
     assert elche(mode="cpu_cadence", max_overshoot=7).overshoot == 0
+
+
+def test_what_was_objected_is_found_again_in_a_windows_reason() -> None:
+    said = [SuppressGrowth("divergence rises"), Nudge(0.5, "the learning rate fell to 0.01"), Stable("all is well")]
+    told = "; ".join(["stable: 10 on rank 1", *map(named, said), "20 is not taken: a nudge drops the proposal"])
+    assert objections(f"round 7 of epoch 2: 16 batches ({told}; nudge 10 -> 5)") == (
+        "SuppressGrowth: divergence rises",
+        "Nudge: the learning rate fell to 0.01",
+        "20 is not taken: a nudge drops the proposal",
+        "nudge 10 -> 5",
+    )
+    assert objections("round 7 of epoch 2: 16 batches (stable: 10 on rank 1; divergence 0.1 shows no rise)") == ()

@@ -23,11 +23,12 @@ MS = (10.0, 25.0)
 GAIN = {"cpu_async": 1.0, "cpu_cadence": 0.95, "cpu_sync": 0.9}
 
 
-def run_in(path: Path, mode: str, seed: int, num_epochs: int = 4) -> Result:
-    """A whole run of two unequal ranks in `path`; its result."""
+def run_in(path: Path, mode: str, seed: int, num_epochs: int = 4, *, divergence: float = 0.01) -> Result:
+    """A whole run of two unequal ranks in `path`; its result. divergence: of its replicas, more or less."""
     job = job_of(mode, trainer=TrainerConfig(num_epochs=num_epochs, batch_size=8, seed=seed))
     places = places_of([8, 8])
-    ran = simulate(job, places, Costs(ms_per_batch=MS, averaging_ms=5.0, num_samples=1000, jitter=0.05, seed=seed))
+    costs = Costs(ms_per_batch=MS, averaging_ms=5.0, num_samples=1000, jitter=0.05, divergence=divergence, seed=seed)
+    ran = simulate(job, places, costs)
     folder = RunFolder.adopt(path)
     folder.write_spec(canonical_json(job), sha256(job))
     folder.start_journal(sha256(job), places)

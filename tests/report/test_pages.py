@@ -21,6 +21,7 @@ from flodl.report.comparison_page import comparison_page
 from flodl.report.figures import FIGURES, shown
 from flodl.report.history import RoundPoint, Strip, Trace, epoch_points, trace
 from flodl.report.leave import leave_comparison_page, leave_run_page
+from flodl.report.run_page import run_page
 from flodl.report.scale import scale_of
 from tests.report.arms import arm
 from tests.report.folders import arm_in, run_in
@@ -176,3 +177,12 @@ def test_every_colour_stands_out_from_the_paper(scheme: str) -> None:
     assert {name: contrast(name) for name in lines if contrast(name) < 3.0} == {}
     assert {name: contrast(name) for name in ("ink", "soft", "link", "good", "bad") if contrast(name) < 4.5} == {}
     assert len({colours[f"c{i}"] for i in range(8)}) == 8
+
+
+def test_what_the_guard_objected_to_stands_in_the_page(tmp_path: Path) -> None:
+    quiet, drifting = (run_in(tmp_path / f"{d}", "cpu_cadence", 0, divergence=d) for d in (0.01, 0.5))
+    assert "Guard and meta-controller" not in run_page(RunFolder(tmp_path / "0.01"), quiet)
+    told = run_page(RunFolder(tmp_path / "0.5"), drifting)
+    found = trace(RunFolder(tmp_path / "0.5")).objections
+    assert any(objection.text.startswith("SuppressGrowth: divergence rises") for objection in found)
+    assert told.count("SuppressGrowth: divergence rises") == len([o for o in found if "SuppressGrowth" in o.text])
