@@ -87,9 +87,12 @@ def test_a_killed_run_goes_on_with_its_elastic_center_beside_training(tmp_path: 
     apart = [abs(value - model[f"model.param/{name.partition('/')[2]}"]).max() for name, value in center.items()]
     assert max(apart) > 0.0  # a center of its own, not the consensus
     epochs = bundle.meta.epoch + 2
-    carried_out(tmp_path, "task=resume", "run=first", f"trainer.num_epochs={epochs}", "hydra.run.dir=second")
-    assert "each rank has back what it held" in (tmp_path / "second" / "journal.jsonl").read_text()
-    assert "begins as the consensus" not in (tmp_path / "second" / "journal.jsonl").read_text()
+    typed = (f"trainer.num_epochs={epochs}", "optim.weight_decay=0.02", "hydra.run.dir=second")
+    carried_out(tmp_path, "task=resume", "run=first", *typed)
+    told = (tmp_path / "second" / "journal.jsonl").read_text()
+    assert "each rank has back what it held" in told
+    assert "begins as the consensus" not in told
+    assert "optim.weight_decay is 0.02 as it is asked now; it was 0.0005" in told
     first = [order for _, orders in journal(tmp_path / "second") for order in orders if isinstance(order, RunWindow)][
         :2
     ]
