@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 STAMPS := pyproject.toml constraints.txt
 ARGS ?=
 
-.PHONY: train test rings lab lint coverage bench wheel clean help
+.PHONY: train test rings lab faults lint coverage bench wheel clean help
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -30,6 +30,9 @@ rings: $(VENV)/.installed-test ## the quick rings 0 to 3 only
 
 lab: $(VENV)/.installed-test ## real hosts on this machine and what may go wrong with them (root; see docs/clusters.md)
 	$(BIN)/python -m pytest tests/lab -m ring5 --durations=10
+
+faults: $(VENV)/.installed-test ## every row of the table of faults (docs/faults.md); hosts need root
+	$(BIN)/python -m pytest -m row --durations=10
 
 lint: $(VENV)/.installed-dev ## ruff, pyright and the floors
 	$(BIN)/ruff check .
