@@ -64,6 +64,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     wall_seconds: first window's start to last accepted round, less evaluation, saves and callbacks.
     ideal_samples_per_second: sum over ranks of what each did per second of its own compute. utilisation: the
     quotient of samples_per_second and that. averaging_seconds_exposed: averaging that training waited for.
+    dead_ranks: at the end. restarts: rank -> processes that were started for it after its first one had died.
     """
 
     schema: int = RESULT_SCHEMA
@@ -93,6 +94,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     dead_ranks: tuple[int, ...]
     checkpoints: tuple[str, ...]
     per_rank: tuple[RankTotals, ...]
+    restarts: dict[int, int] = {}
     gpus: tuple[GpuUse, ...] = ()
     versions: Versions
 
@@ -125,6 +127,7 @@ def result(end: End, run: Run) -> Result:
         train_loss=totals.train_loss,
         eval=dict(totals.eval),
         dead_ranks=totals.dead_ranks,
+        restarts=dict(totals.restarts),
         checkpoints=run.checkpoints,
         per_rank=totals.ranks,
         gpus=run.gpus,

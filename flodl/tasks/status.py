@@ -89,8 +89,21 @@ def _view(status: StatusNow) -> Iterator[str]:
     yield f"progress    {Bar(time.monotonic).line(view)}"
     if len(view.shares) > 1:
         yield f"shares      {shares_line(view.shares)}"
+    if view.dead_ranks or view.restarts:
+        yield f"deaths      {_fates(view)}"
     if view.eval:
         yield f"evaluation  {_figures(view.eval)}"
+
+
+def _fates(view: View) -> str:
+    """Who is dead, who of them may come back, and who did."""
+    told = [
+        f"rank {rank} is {'started again' if rank in view.awaited_ranks else 'dead'}"
+        + (f" (restart {view.restarts[rank]})" if rank in view.restarts else "")
+        for rank in view.dead_ranks
+    ]
+    back = [rank for rank in view.restarts if rank not in view.dead_ranks]
+    return ", ".join([*told, *(f"rank {rank} is back (restart {view.restarts[rank]})" for rank in back)])
 
 
 def _finished(result: Result) -> Iterator[str]:

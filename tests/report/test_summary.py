@@ -72,8 +72,8 @@ def test_a_dead_rank_is_marked() -> None:
 
 
 def test_restarts_are_counted_beside_the_rank() -> None:
-    assert any("1 localhost:cpu (restarted once)" in line for line in printed(100, restarts={1: 1}))
-    gone = printed(100, dead_ranks=(1,), restarts={1: 3})
+    assert any("1 localhost:cpu (restarted once)" in line for line in printed(160, restarts={1: 1}))
+    gone = printed(160, dead_ranks=(1,), restarts={1: 3})
     assert any("1 localhost:cpu (dead, restarted 3 times)" in line for line in gone)
 
 
