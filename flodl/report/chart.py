@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from flodl.report.markup import Node, node
-from flodl.report.scale import Scale, scale_of, tick_text
+from flodl.report.scale import Scale, scale_of
 
 __all__ = ["COLOURS", "Chart", "Line", "drawn", "group_class", "known"]
 
@@ -34,7 +34,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure. key: its id in the page. said: what it shows, for who does not see it."""
+    """One figure. key: its id in the page. said: what it shows."""
 
     key: str
     title: str
@@ -76,7 +76,8 @@ def drawn(chart: Chart) -> Node:
         data_chart=chart.key,
         data_x=f"{area.x.low} {area.x.high} {LEFT} {RIGHT}",
     )
-    return node("figure", node("figcaption", chart.title), svg, node("div", class_="tip", role="status", hidden=""))
+    caption = node("figcaption", chart.title, node("small", chart.said, class_="soft"))
+    return node("figure", caption, svg, node("div", class_="tip", role="status", hidden=""))
 
 
 def group_class(group: int) -> str:
@@ -105,11 +106,11 @@ def _grid(area: _Area, *, whole: bool) -> Iterator[Node]:
     for tick in ticks:
         x = round(area.x.at(tick), 1)
         yield node("line", x1=x, x2=x, y1=BOTTOM, y2=BOTTOM + 5, class_="rule")
-        yield node("text", tick_text(tick, ticks), x=x, y=BOTTOM + 19, class_="tick middle")
+        yield node("text", f"{tick:,.0f}" if whole else area.x.label(tick), x=x, y=BOTTOM + 19, class_="tick middle")
     for tick in area.y.ticks:
         y = round(area.y.at(tick), 1)
         yield node("line", x1=LEFT, x2=RIGHT, y1=y, y2=y, class_="grid")
-        yield node("text", tick_text(tick, area.y.ticks), x=LEFT - 7, y=y + 4, class_="tick end")
+        yield node("text", area.y.label(tick), x=LEFT - 7, y=y + 4, class_="tick end")
     yield node("line", x1=LEFT, x2=RIGHT, y1=BOTTOM, y2=BOTTOM, class_="rule")
 
 

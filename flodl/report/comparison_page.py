@@ -17,6 +17,7 @@ from flodl.report.page import Column, badge, chart_section, codes, document, gro
 from flodl.report.strips import activity_legend, strips_figure
 from flodl.report.tables import UNSUCCESSFUL, arm_columns, mean_cells
 from flodl.report.verdict import value_words
+from flodl.spec.stop import wants_less
 
 __all__ = ["comparison_page"]
 
@@ -100,7 +101,7 @@ def _groups(comparison: Comparison) -> Node | None:
 def _arms(comparison: Comparison) -> Node:
     columns = [Column("arm", is_number=False), Column("overrides", is_number=False), Column("status", is_number=False),
                Column("mode", is_number=False), *_figure_columns(comparison)]  # fmt: skip
-    best = {figure.name: _best(comparison.arms, figure) for figure in FIGURES}
+    best = {figure.name: _best(comparison, figure) for figure in FIGURES}
     rows: list[Sequence[Node | str]] = []
     for arm in comparison.arms:
         cells = [_figure_cell(arm, figure, best[figure.name]) for figure in FIGURES]
@@ -158,12 +159,14 @@ def _figure_cell(arm: Compared, figure: Figure, best: float | None) -> Node:
                 data_arm=arm.name)  # fmt: skip
 
 
-def _best(arms: Sequence[Compared], figure: Figure) -> float | None:
+def _best(comparison: Comparison, figure: Figure) -> float | None:
     """The best value of a column, where there are several and one way is better."""
-    values = [v for arm in arms if arm.counts and (v := getattr(arm.figures, figure.name)) is not None]
-    if len(values) < 2 or not figure.better:
+    values = [v for arm in comparison.arms if arm.counts and (v := getattr(arm.figures, figure.name)) is not None]
+    is_judged = figure.name.startswith("metric_")
+    if len(values) < 2 or not (figure.better or is_judged):
         return None
-    return min(values) if figure.better == "less" else max(values)
+    less = wants_less(comparison.metric, "auto") if is_judged else figure.better == "less"
+    return min(values) if less else max(values)
 
 
 def _arm_name(arm: Compared) -> Node | str:

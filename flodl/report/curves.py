@@ -18,6 +18,7 @@ from flodl.spec.stop import TRAIN
 __all__ = ["MOST_ARMS", "charts", "drawn_arms", "thinned"]
 
 MOST_ARMS = 40
+SYNC = ("cpu_sync", "nccl_sync")
 ALL_POINTS = 2400  # of one figure's lines together
 T = TypeVar("T")
 _Reading = Callable[[EpochPoint], float | None]
@@ -56,7 +57,7 @@ def _epoch_charts(metric: str, arms: Sequence[Compared], groups: Mapping[str, in
                   said="A line per arm; the mean over seeds in bold.",
                   lines=_lines(arms, groups, of, lambda point: float(point.epoch))),
             Chart(key=f"{key}-seconds", title=f"{title.capitalize()} against time", x="seconds of training", y=title,
-                  said="The same values, at the second of training at which each epoch ended.",
+                  said="The same values, at the seconds at which epochs ended.",
                   lines=_lines(arms, groups, of, lambda point: point.seconds)),
         )
     ]  # fmt: skip
@@ -95,6 +96,12 @@ def _mean(
 
 
 def _round_charts(arms: Sequence[Compared], groups: Mapping[str, int], traces: Mapping[str, Trace]) -> list[Chart]:
+    """Sync modes average after every step, with an anchor of 1 and no divergence: beside other modes they are left out,
+    for their thousands of rounds would leave no room for those."""
+    sync = [arm for arm in arms if arm.result is not None and arm.result.mode in SYNC]
+    arms = [arm for arm in arms if arm not in sync] or arms
+    note = " Sync modes (anchor 1) are left out." if sync and sync != arms else ""
+
     def lines(of: Callable[[RoundPoint], float | None]) -> tuple[Line, ...]:
         return tuple(
             Line(name=_named(arm), group=groups[arm.group],
@@ -104,11 +111,11 @@ def _round_charts(arms: Sequence[Compared], groups: Mapping[str, int], traces: M
 
     return [
         Chart(key="anchor-round", title="Anchor against rounds", x="round (averaging)", y="batches",
-              said="How many batches the slowest rank runs between two averagings.", lines=lines(lambda p: p.anchor),
-              whole=True, log=True),
+              said="Batches of the slowest rank between two averagings." + note,
+              lines=lines(lambda p: p.anchor), whole=True, log=True),
         Chart(key="divergence-round", title="Divergence against rounds", x="round (averaging)",
               y="largest ||before - after|| / ||after||", lines=lines(lambda p: p.divergence), whole=True, log=True,
-              said="How far the replicas were apart when they were averaged."),
+              said="How far replicas were apart when they were averaged." + note),
     ]  # fmt: skip
 
 

@@ -25,7 +25,9 @@
     const cursor = svg.querySelector(".cursor");
     let at = null;
 
-    const visible = () => curve.lines.filter((line) => !away.has(String(line.group)));
+    // Of a group with a mean that one alone: the seeds' own values are in the tables.
+    const hasMean = (line) => curve.lines.some((other) => other.group === line.group && !other.faint);
+    const visible = () => curve.lines.filter((line) => !away.has(String(line.group)) && !(line.faint && hasMean(line)));
     const nearest = (points, x) => points.reduce((best, point) => (Math.abs(point[0] - x) < Math.abs(best[0] - x) ? point : best));
     const xs = () => [...new Set(visible().flatMap((line) => line.points.map((point) => point[0])))].sort((a, b) => a - b);
 
@@ -52,7 +54,7 @@
       const place = box.left - figure.left + (pixel / svg.viewBox.baseVal.width) * box.width;
       const width = tip.offsetWidth;
       tip.style.left = `${Math.max(4, place + 12 + width < figure.width ? place + 12 : Math.max(4, place - 12 - width))}px`;
-      tip.style.top = `${box.top - figure.top + 12}px`;
+      tip.style.top = `${box.bottom - figure.top - 4}px`;
     }
 
     svg.addEventListener("pointermove", (event) => {

@@ -35,7 +35,12 @@ def document(title: str, body: Iterable[Node | None], charts: Sequence[Chart]) -
         chart.key: {
             "x": chart.x,
             "lines": [
-                {"name": clean(line.name), "group": line.group, "points": list(known(line.points))}
+                {
+                    "name": clean(line.name),
+                    "group": line.group,
+                    "faint": line.is_faint,
+                    "points": list(known(line.points)),
+                }
                 for line in chart.lines
             ],
         }

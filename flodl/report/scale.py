@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import msgspec
 
-__all__ = ["Scale", "scale_of", "tick_text"]
+__all__ = ["Scale", "scale_of"]
 
 WIDE = 50.0  # largest over smallest value from which on a scale of magnitudes is the readable one
 
@@ -40,6 +40,10 @@ class Scale(msgspec.Struct, frozen=True):
         first = math.ceil(self.low / step - 1e-9)
         return tuple(number * step for number in range(first, math.floor(self.high / step + 1e-9) + 1))
 
+    def label(self, tick: float) -> str:
+        """A tick's text."""
+        return f"{tick:g}".replace("e-0", "e-").replace("e+0", "e") if self.is_log else _plain(tick, self.ticks)
+
 
 def scale_of(
     values: Iterable[float], start: float, stop: float, *, from_zero: bool = False, log: bool = False
@@ -58,7 +62,7 @@ def scale_of(
     return Scale(math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step, start, stop)
 
 
-def tick_text(value: float, ticks: Sequence[float]) -> str:
+def _plain(value: float, ticks: Sequence[float]) -> str:
     """A tick's label, with as many digits as its neighbours need."""
     if value == 0.0:
         return "0"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from flodl.report.history import ACTIVITIES, Strip, Trace
 from flodl.report.markup import Node, node
-from flodl.report.scale import scale_of, tick_text
+from flodl.report.scale import scale_of
 
 __all__ = ["activity_legend", "strips_figure"]
 
@@ -22,7 +22,7 @@ def strips_figure(title: str, trace: Trace) -> Node:
     bottom = TOP + ROW * len(strips)
     scale = scale_of([0.0, trace.seconds], LEFT, RIGHT)
     ticks = scale.ticks
-    axis = [node("text", tick_text(tick, ticks), x=round(scale.at(tick), 1), y=bottom + 18,
+    axis = [node("text", scale.label(tick), x=round(scale.at(tick), 1), y=bottom + 18,
                  class_="tick " + ("start" if tick == ticks[0] else "end" if scale.at(tick) > RIGHT - 20 else "middle"))
             for tick in ticks]  # fmt: skip
     end = scale.at(trace.seconds)
