@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, Any
 from flodl.door.builder import Factories, TrainerBuilder
 from flodl.door.config import TrainerConfig, laid
 from flodl.door.handle import RunHandle
-from flodl.door.named import Names
+from flodl.door.live import live_problems, require_no_rank
+from flodl.door.named import Live, Names
 from flodl.errors import ConfigError, Problem
 from flodl.spec.job import JobSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flodl.decide.messages import End
     from flodl.engine.callables import LoopFn, ModelFactory, OptimFactory, TrainStep
+    from flodl.engine.forked import ForkedAgent
 
 __all__ = ["Trainer"]
 
@@ -76,21 +81,40 @@ class _Start:
     def run(self, factories: Factories, config: TrainerConfig) -> RunHandle:
         """The run, under way. Raises ConfigError."""
         begun = time.monotonic()
-        _refuse_ranks()
-        job, names = _job(factories, config)
+        require_no_rank()
+        job, live = _job(factories, config)
         _warn(job)
-        del names
         from flodl import trainer
         from flodl.caller import Caller
 
         folder = _folder(config)
+        agent = _forked(live)
         folder.status.begin()
         handle = RunHandle(job, folder, metrics_fn=config.metrics_fn, eval_result_fn=config.eval_result_fn)
-        caller = Caller(on_world=handle.hold)
-        return handle.begin(lambda: trainer.run(job, folder, listeners=(handle.observe,), begun=begun, caller=caller))
+        caller = Caller(on_world=handle.hold, open_agent=None if agent is None else agent.open)
+
+        def work() -> End:
+            try:
+                return trainer.run(job, folder, listeners=(handle.observe,), begun=begun, caller=caller)
+            finally:
+                if agent is not None:
+                    agent.drop()
+
+        return handle.begin(work)
 
 
-def _job(factories: Factories, config: TrainerConfig) -> tuple[JobSpec, Names]:
+def _forked(live: Sequence[Live]) -> ForkedAgent | None:
+    """This machine's agent, where ranks are to hold what lives here: before any thread of ours starts."""
+    if not live:
+        return None
+    from flodl.engine import held
+    from flodl.engine.forked import ForkedAgent
+
+    held.hold({thing.key: thing.thing for thing in live})
+    return ForkedAgent()
+
+
+def _job(factories: Factories, config: TrainerConfig) -> tuple[JobSpec, tuple[Live, ...]]:
     from flodl.door.tree import job_from
 
     names = Names()
@@ -115,9 +139,10 @@ def _job(factories: Factories, config: TrainerConfig) -> tuple[JobSpec, Names]:
         if not problems:
             raise
         raise ConfigError([*problems, *error.problems]) from None
+    problems += live_problems(job, names.live)
     if problems:
         raise ConfigError(problems)
-    return job, names
+    return job, tuple(names.live)
 
 
 def _callables(factories: Factories, config: TrainerConfig) -> dict[str, Any]:
@@ -175,12 +200,3 @@ def _warn(job: JobSpec) -> None:
 
     for warning in ineffective(job):
         sys.stderr.write(f"warning: {warning}\n")
-
-
-def _refuse_ranks() -> None:
-    """A rank imports the program's file for its functions; it must not start the run anew."""
-    from flodl.engine.birth import is_rank
-
-    if is_rank():
-        raise ConfigError([Problem(key="the program", constraint="starts a run while a rank imports it",
-                                   remedy='put the start under `if __name__ == "__main__":`')])  # fmt: skip

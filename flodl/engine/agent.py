@@ -15,6 +15,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Mapping
 
 import msgspec
 
@@ -49,6 +50,7 @@ from flodl.engine.facts import host_facts
 from flodl.engine.incubator import Incubator
 from flodl.engine.payload import decode_host_secret
 from flodl.engine.programs import Programs
+from flodl.engine.warming import Begin, begin_forked, begin_program
 from flodl.engine.watch import Watch
 
 __all__ = ["Agent", "main"]
@@ -62,13 +64,18 @@ PIPE_BUF = 4096  # so much a writable pipe takes without blocking
 class Agent:
     """One host's ranks. `serve` returns when all of them are gone. A byte on `stop_fd` ends it like a lost stream."""
 
-    def __init__(self, orders_fd: int, words_fd: int, stop_fd: int) -> None:
+    def __init__(
+        self, descriptors: tuple[int, int, int], facts: Mapping[str, str | int], begin: Begin = begin_program
+    ) -> None:
+        """descriptors: of orders, words and stops. facts: what it says of its host. begin: its warm process."""
+        orders_fd, words_fd, stop_fd = descriptors
+        self._facts = facts
         self._stop_fd = stop_fd
         self._orders_fd = orders_fd
         self._words_fd = words_fd
         self._orders = LineSplitter()
         self._watch = Watch()
-        self._incubator = Incubator(self._watch, self)
+        self._incubator = Incubator(self._watch, self, begin)
         self._programs = Programs(self._watch, self._say)
         self._path = ""
         self._run = NO_RUN
@@ -88,7 +95,7 @@ class Agent:
         """Obey until told to stop or until the controller is gone; leave nothing behind."""
         self._watch.reading(self._orders_fd, self._hear_controller)
         self._watch.reading(self._stop_fd, self._hear_signal)
-        self._say(Facts(facts=dict(host_facts())))
+        self._say(Facts(facts=dict(self._facts)))
         try:
             while not self._is_over:
                 self._turn()
@@ -294,8 +301,9 @@ class Agent:
             self.stop(0.0)
 
 
-def main(marker: str) -> None:
-    """Serve on standard input and output."""
+def main(marker: str, *, is_forked: bool = False, is_one_threaded: bool = False) -> None:
+    """Serve on standard input and output. is_forked: from the program; its ranks are to be of this very process.
+    is_one_threaded: and compute in one thread each."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the controller's affair
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     words = os.dup(1)
@@ -304,7 +312,10 @@ def main(marker: str) -> None:
     woken, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(wake)  # select() goes on sleeping through a handler
     signal.signal(signal.SIGTERM, lambda *_: None)
-    Agent(0, words, woken).serve()
+    facts = host_facts()
+    if is_one_threaded:
+        facts["cores"] = 1
+    Agent((0, words, woken), facts, begin_forked if is_forked else begin_program).serve()
 
 
 if __name__ == "__main__":

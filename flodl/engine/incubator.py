@@ -7,11 +7,10 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 from typing import Any, Protocol
 
 from flodl.engine.errands import Warm
+from flodl.engine.warming import Begin, Begun
 from flodl.engine.watch import Output, Watch
 
 __all__ = ["Incubator", "Parent"]
@@ -19,16 +18,6 @@ __all__ = ["Incubator", "Parent"]
 READ_BYTES = 65536
 RANK_LINE_BYTES = 16384
 HOST = -1
-
-# One thread for whatever is loaded, until a rank says how many it may have (`birth`): two torch threads beside one busy
-# process cost a factor of ten, and nobody knows the number of ranks yet.
-_SURROUNDINGS = {
-    "OPENBLAS_NUM_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-    "PYTHONUNBUFFERED": "1",
-}
 
 
 class Parent(Protocol):
@@ -58,13 +47,14 @@ class Parent(Protocol):
 class Incubator:
     """At most one warm process and its ranks. alive: ranks that were asked for and have not ended."""
 
-    def __init__(self, watch: Watch, parent: Parent) -> None:
+    def __init__(self, watch: Watch, parent: Parent, begin: Begin) -> None:
         self.alive: set[int] = set()
         self.is_ready = False
         self._watch = watch
         self._parent = parent
         self._order: Warm | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._begin = begin
+        self._process: Begun | None = None
         self._channel: socket.socket | None = None
         self._outputs: dict[int, list[Output]] = {}
 
@@ -80,17 +70,8 @@ class Incubator:
         self.end()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         output_read, output_write = os.pipe2(os.O_CLOEXEC)
-        number = str(theirs.fileno())
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "flodl.engine.warm", number, str(os.getpid()), *order.preload],
-                stdin=subprocess.DEVNULL,
-                stdout=output_write,
-                stderr=output_write,
-                env=os.environ | _SURROUNDINGS | order.env,
-                cwd=order.path or None,
-                pass_fds=[theirs.fileno()],
-            )
+            self._process = self._begin(order, theirs.fileno(), output_write)
         except OSError:
             ours.close()
             os.close(output_read)

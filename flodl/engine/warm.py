@@ -19,6 +19,7 @@ import selectors
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -134,6 +135,8 @@ def _become_rank(warm: int, descriptors: list[int], inherited: list[int]) -> NoR
         from flodl.engine.birth import live
 
         code = live(born)
+    except BaseException:  # noqa: BLE001  it is told, and ends this process
+        traceback.print_exc()
     finally:
         with contextlib.suppress(Exception):
             sys.stdout.flush()
