@@ -67,7 +67,11 @@ def canonical_json(job: JobSpec) -> bytes:
 
 def sha256(job: JobSpec) -> str:
     """Hex digest of the canonical JSON: the name of *what was asked*."""
-    return hashlib.sha256(canonical_json(job)).hexdigest()
+    return _digest(job_to_plain(job))
+
+
+def _digest(plain: dict[str, Any]) -> str:
+    return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()
 
 
 def spec_document(job: JobSpec) -> dict[str, Any]:
@@ -76,7 +80,10 @@ def spec_document(job: JobSpec) -> dict[str, Any]:
 
 
 def decode_document(data: bytes, origin: str) -> JobSpec:
-    """The job in a spec.json. origin: the file's name, for messages. Raises ConfigError, also for a changed file."""
+    """The job in a spec.json. origin: the file's name, for messages. Raises ConfigError, also for a changed file.
+
+    The file's digest is that of what it holds: keys that came to flodl after it was written have their defaults.
+    """
     try:
         document = msgspec.json.decode(data)
     except msgspec.DecodeError as error:
@@ -90,7 +97,7 @@ def decode_document(data: bytes, origin: str) -> JobSpec:
                                    constraint=f"this flodl reads schema {SCHEMA}",
                                    remedy="use the flodl that wrote it")])  # fmt: skip
     job = decode_job(found["job"])
-    if sha256(job) != found["sha256"]:
+    if _digest(found["job"]) != found["sha256"]:
         raise ConfigError([Problem(key=origin, constraint="the job is not the one that its sha256 names",
                                    remedy="the file was changed: compose that job from conf/ instead")])  # fmt: skip
     return job

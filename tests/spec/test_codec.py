@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,15 @@ def test_a_changed_spec_is_refused() -> None:
     document["job"]["trainer"]["seed"] = 99
     with pytest.raises(ConfigError, match="the job is not the one that its sha256 names"):
         decode_document(json.dumps(document).encode(), "spec.json")
+
+
+def test_a_spec_from_before_a_key_was_there_is_read_and_the_key_has_its_default() -> None:
+    job = decode_job(tree())
+    document = json.loads(json.dumps(spec_document(job)))
+    del document["job"]["checkpoint"]["every_minutes"]
+    old = json.dumps(document["job"], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    document["sha256"] = hashlib.sha256(old.encode()).hexdigest()
+    assert decode_document(json.dumps(document, indent=2).encode(), "spec.json") == job
 
 
 def test_a_spec_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
