@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("composing")
 ROOT = CONF.parent
 PAGES = sorted([*ROOT.glob("docs/*.md"), ROOT / "README.md"])
 GROUPS = {folder.name for folder in CONF.iterdir() if folder.is_dir()}
-OWN = {"mine", "desk", "lab", "own_model"}  # what a reader has made before
+OWN = {"mine", "desk", "lab", "own_model", "lines"}  # what a reader has made before
 COMMAND = re.compile(r"(?:^|`)(?:python -m flodl|flodl) (?P<words>[^`#\n]*)", re.MULTILINE)
 
 
@@ -39,14 +39,20 @@ def test_what_is_to_be_typed_names_choices_and_keys_that_there_are(page: str, wo
     given = dict(word.lstrip("+").split("=", 1) for word in words if "=" in word)
     task = given.get("task", "train")
     assert task in TASKS, f"{page}: task={task}"
-    tree = compose("config", [f"task={task}"])
+    loggers = [name for name in choices(given.get("logger", "")) if name not in OWN]
+    tree = compose("config", [f"task={task}", f"logger=[{','.join(loggers)}]"])
     for key, value in given.items():
         if key in GROUPS:
             files = {path.stem for path in (CONF / key).glob("*.yaml")}
-            unknown = [choice for choice in value.split(",") if choice not in files | OWN]
+            unknown = [choice for choice in choices(value) if choice not in files | OWN]
             assert unknown == [], f"{page}: {key}={value}"
-        elif not key.startswith("hydra."):
+        elif not key.startswith(("hydra.", "hydra/")):
             assert _is_key(tree, key), f"{page}: there is no key {key}"
+
+
+def choices(text: str) -> list[str]:
+    """One choice, or several: of a sweep, or at once."""
+    return [choice for choice in text.strip("[]").split(",") if choice]
 
 
 def _is_key(tree: object, key: str) -> bool:

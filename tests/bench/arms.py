@@ -1,0 +1,108 @@
+"""One section of docs/benchmark.md, run: `python -m tests.bench.arms FOLDER --model mlp --dataset digits`.
+
+Solo on the fast rank, torch DDP, and every arm that CPU ranks can run, each with every seed, at equal epochs. Whatever
+is there already is not run again. `tests.bench.document` makes the page of such folders.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from tests.bench.ddp_training import train
+from tests.engine.live import ROOT
+
+__all__ = ["ARMS", "DDP", "SOLO", "SPEEDS", "Section"]
+
+SPEEDS = {"rehearsal": (1.0, 0.4), "rehearsal4": (1.0, 0.4, 0.4, 0.21)}
+SOLO, DDP = "solo", "ddp"
+ARMS = {
+    "cpu_sync": ("elche=cpu_sync",),
+    "cpu_cadence": ("elche=cpu_cadence",),
+    "cpu_async": ("elche=cpu_async",),
+    "easgd": ("elche=cpu_async", "elche.easgd_alpha=0.6"),
+    "diloco": ("elche=cpu_cadence", "outer=diloco"),
+}
+ONE = "cluster.workers=[{host: localhost, local_devices: 'cpu:1', nccl_socket_ifname: lo}]"
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """What was run where. more: further overrides of every arm."""
+
+    model: str
+    dataset: str
+    cluster: str
+    epochs: int
+    seeds: tuple[int, ...]
+    more: tuple[str, ...] = ()
+    cpu: str = ""
+    cores: int = 0
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """What all arms are given."""
+        return (f"model={self.model}", f"dataset={self.dataset}", f"cluster={self.cluster}",
+                f"trainer.num_epochs={self.epochs}", *self.more)  # fmt: skip
+
+
+def run(folder: Path, section: Section, arms: Sequence[str]) -> None:
+    """Run what is missing of a section."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "section.json").write_bytes(msgspec.json.format(msgspec.json.encode(section)))
+    seeds = "trainer.seed=" + ",".join(map(str, section.seeds))
+    for name in (SOLO, *arms):
+        own = (*section.overrides, ONE) if name == SOLO else (*section.overrides, *ARMS[name])
+        cores = max(1, section.cores // len(SPEEDS[section.cluster])) if name == SOLO else section.cores
+        place = f"hydra.sweep.dir={(folder / name).absolute()}"
+        _flodl((*own, seeds, place, "hydra.launcher.skip_completed=true"), cores)
+    for number, seed in enumerate(section.seeds):
+        out = folder / DDP / f"{seed}.json"
+        if not out.exists():
+            found = train(folder / SOLO / str(number) / "spec.json", SPEEDS[section.cluster])
+            out.parent.mkdir(exist_ok=True)
+            out.write_bytes(msgspec.json.format(msgspec.json.encode(found)))
+
+
+def _flodl(words: Sequence[str], cores: int) -> None:
+    """A sweep on so many cores: a rank alone gets what it has beside the others, and torch one thread for each."""
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "launch")])
+    env = {**os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": ""}
+    few = sorted(os.sched_getaffinity(0))[:cores]
+    command = ["taskset", "-c", ",".join(map(str, few)), sys.executable, "-m", "flodl", "-m", *words]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(words)}\n{done.stdout}\n{done.stderr}")
+
+
+def _cpu() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--model", default="mlp")
+    parser.add_argument("--dataset", default="digits")
+    parser.add_argument("--cluster", default="rehearsal", choices=list(SPEEDS))
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=list(ARMS))
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an override for all of them")
+    asked = parser.parse_args()
+    section = Section(model=asked.model, dataset=asked.dataset, cluster=asked.cluster, epochs=asked.epochs,
+                      seeds=tuple(asked.seeds), more=tuple(asked.set), cpu=_cpu(),
+                      cores=len(os.sched_getaffinity(0)))  # fmt: skip
+    run(asked.folder, section, asked.arms)
+
+
+if __name__ == "__main__":
+    main()
