@@ -19,11 +19,14 @@ help: ## what can be made
 train: $(VENV)/.installed ## install, then train the main job on bundled real data
 	$(BIN)/python -m flodl experiment=quickstart $(ARGS)
 
-# Both parts run, whatever the first one found. Real processes on a shared machine may miss a time limit: such a test
-# gets a second try, which is told at the end.
+# Both parts run, whatever the first one found. Real processes mostly wait, so two and more tests run at once, each file
+# in one worker (tests/conftest.py says what stays together). On a shared machine they may miss a time limit: such a
+# test gets a second try, which is told at the end.
+WORKERS := -n auto --maxprocesses=4
 test: $(VENV)/.installed-test ## install, then run every test ring that this machine can run
 	@$(BIN)/python -m pytest -m "ring0 or ring1 or ring2 or ring3" -n auto --reruns 1 -rR; quick=$$?; \
-	$(BIN)/python -m pytest -m "ring4 or ring5" --durations=10 --reruns 1 -rR && exit $$quick
+	$(BIN)/python -m pytest -m "ring4 or ring5" $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=10 \
+	    --reruns 1 -rR && exit $$quick
 
 rings: $(VENV)/.installed-test ## the quick rings 0 to 3 only
 	$(BIN)/python -m pytest -n auto

@@ -46,7 +46,9 @@ RINGS = {
     "lab": "ring5",
 }
 SLOW = {"ring4", "ring5"}
-WHOLE = {"gpu"}  # folders whose files share one device: one worker runs them, one after another
+# Folders whose files one worker runs, one after another: those that share one device, and those that claim moments,
+# so that at most the other workers' tests, never two of their own kind, share the cores with them.
+TOGETHER = {"gpu": "gpu", "chaos": "timed", "lab": "timed"}
 GRACE_SECONDS = 5.0
 MARK = "FLODL_TEST_SESSION"
 
@@ -60,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadfile` a folder of WHOLE stays with one worker, as a file does: what it shares is made once."""
+    """With `--dist loadfile` what is TOGETHER stays with one worker, as a file does: what it shares is made once."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
@@ -68,8 +70,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scopes(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            folder = Path(file).parts[1] if len(Path(file).parts) > 1 else ""
-            return folder if folder in WHOLE else file
+            return TOGETHER.get(Path(file).parent.name, file)
 
     return Scopes(config, log)
 
