@@ -28,7 +28,8 @@ from flodl.spec.job import JobSpec
 
 __all__ = ["Desk", "made", "tell_sweep"]
 
-END_SECONDS = 30.0  # a logger's last words, an upload included
+END_SECONDS = 30.0  # a logger's last words, an upload included ...
+HURRIED_SECONDS = 3.0  # ... and where a person has interrupted the run
 
 Say = Callable[[str], None]
 
@@ -77,7 +78,7 @@ class Desk:
         """The run is over. Waits for the loggers, a while."""
         told = figures.of_result(result)
         self._post(lambda logger: logger.end(result.status, told))
-        _finish(self._couriers)
+        _finish(self._couriers, HURRIED_SECONDS if result.status == "interrupted" else END_SECONDS)
         self._tell()
 
     def _evaluated(self, result: CallbackResult) -> None:
@@ -146,7 +147,7 @@ def tell_sweep(sweep: SweepFolder, say: Say) -> None:
     couriers = [Courier(name, logger) for job in distinct.values() for name, logger in made(job).items()]
     for courier in couriers:
         courier.post(lambda logger: logger.compare(told))
-    _finish(couriers)
+    _finish(couriers, END_SECONDS)
     for text in _troubles(couriers):
         say(text)
 
@@ -190,8 +191,8 @@ def _leaves(node: object, key: str = "") -> Iterator[tuple[str, str | int | floa
         yield key, str(node)
 
 
-def _finish(couriers: Sequence[Courier]) -> None:
-    end = time.monotonic() + END_SECONDS
+def _finish(couriers: Sequence[Courier], seconds: float) -> None:
+    end = time.monotonic() + seconds
     for courier in couriers:
         courier.finish(max(0.1, end - time.monotonic()))
 

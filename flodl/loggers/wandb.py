@@ -9,7 +9,6 @@ axis of every chart, so that an evaluation that comes late is not lost.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,8 +55,8 @@ class Wandb:
     def _open(self, folder: str, **about: Any) -> None:
         import wandb
 
-        if self._mode == "online" and not os.isatty(0):
-            wandb.login(anonymous="never", relogin=False, timeout=10)
+        if self._mode == "online" and not wandb.login(prompt=False):
+            raise ConnectionError("there is no key: set WANDB_API_KEY, or say `wandb login` once")
         settings = wandb.Settings(console="off", silent=True, disable_git=True, x_disable_stats=True)
         self._run = wandb.init(project=self._project, entity=self._entity, mode=self._mode, dir=folder,
                                settings=settings, reinit="create_new", **about)  # fmt: skip

@@ -16,40 +16,10 @@ from pathlib import Path
 
 import msgspec
 
-from tests.bench.ddp_training import train
+from tests.bench.section import ARMS, DDP, SOLO, SPEEDS, Section
 from tests.engine.live import ROOT
 
-__all__ = ["ARMS", "DDP", "SOLO", "SPEEDS", "Section"]
-
-SPEEDS = {"rehearsal": (1.0, 0.4), "rehearsal4": (1.0, 0.4, 0.4, 0.21)}
-SOLO, DDP = "solo", "ddp"
-ARMS = {
-    "cpu_sync": ("elche=cpu_sync",),
-    "cpu_cadence": ("elche=cpu_cadence",),
-    "cpu_async": ("elche=cpu_async",),
-    "easgd": ("elche=cpu_async", "elche.easgd_alpha=0.6"),
-    "diloco": ("elche=cpu_cadence", "outer=diloco"),
-}
 ONE = "cluster.workers=[{host: localhost, local_devices: 'cpu:1', nccl_socket_ifname: lo}]"
-
-
-class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """What was run where. more: further overrides of every arm."""
-
-    model: str
-    dataset: str
-    cluster: str
-    epochs: int
-    seeds: tuple[int, ...]
-    more: tuple[str, ...] = ()
-    cpu: str = ""
-    cores: int = 0
-
-    @property
-    def overrides(self) -> tuple[str, ...]:
-        """What all arms are given."""
-        return (f"model={self.model}", f"dataset={self.dataset}", f"cluster={self.cluster}",
-                f"trainer.num_epochs={self.epochs}", *self.more)  # fmt: skip
 
 
 def run(folder: Path, section: Section, arms: Sequence[str]) -> None:
@@ -65,6 +35,8 @@ def run(folder: Path, section: Section, arms: Sequence[str]) -> None:
     for number, seed in enumerate(section.seeds):
         out = folder / DDP / f"{seed}.json"
         if not out.exists():
+            from tests.bench.ddp_training import train  # torch, which no sweep needs
+
             found = train(folder / SOLO / str(number) / "spec.json", SPEEDS[section.cluster])
             out.parent.mkdir(exist_ok=True)
             out.write_bytes(msgspec.json.format(msgspec.json.encode(found)))
@@ -99,7 +71,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an override for all of them")
     asked = parser.parse_args()
     section = Section(model=asked.model, dataset=asked.dataset, cluster=asked.cluster, epochs=asked.epochs,
-                      seeds=tuple(asked.seeds), more=tuple(asked.set), cpu=_cpu(),
+                      seeds=tuple(asked.seeds), more=tuple(asked.set), cpu=_cpu(), load=os.getloadavg()[0],
                       cores=len(os.sched_getaffinity(0)))  # fmt: skip
     run(asked.folder, section, asked.arms)
 

@@ -29,28 +29,12 @@ from flodl.engine.schedule import TorchSchedule
 from flodl.engine.surroundings import Surroundings
 from flodl.spec.codec import load_spec
 from flodl.spec.job import JobSpec
+from tests.bench.section import DdpEpoch, DdpRun
 
-__all__ = ["DdpEpoch", "DdpRun", "train"]
+__all__ = ["train"]
 
 CPU = torch.device("cpu")
 WARM_STEPS, TIMED_STEPS = 5, 10
-
-
-class DdpEpoch(msgspec.Struct, frozen=True, kw_only=True):
-    """loss: mean over the epoch's training batches of rank 0."""
-
-    loss: float
-    wall_seconds: float
-    eval: dict[str, float]
-
-
-class DdpRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run. samples: of an epoch, all ranks together."""
-
-    seed: int
-    speeds: tuple[float, ...]
-    samples: int
-    epochs: tuple[DdpEpoch, ...]
 
 
 def train(spec: Path, speeds: tuple[float, ...]) -> DdpRun:

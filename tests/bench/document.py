@@ -17,10 +17,10 @@ import msgspec
 
 from flodl.record.folder import RunFolder
 from flodl.record.metrics import read_metrics
-from flodl.record.result import Result, read_result
-from flodl.record.sweep import FINISHED
-from tests.bench.arms import ARMS, DDP, SOLO, SPEEDS, Section
-from tests.bench.ddp_training import DdpRun
+from flodl.record.result import Result
+from flodl.record.sweep import FINISHED, SweepFolder
+from flodl.report.gather import arms_of_sweep
+from tests.bench.section import ARMS, DDP, SOLO, SPEEDS, DdpRun, Section
 
 __all__ = ["Trial", "page", "trials_of"]
 
@@ -77,7 +77,7 @@ def page(folders: Sequence[Path]) -> str:
 def section_text(folder: Path) -> str:
     """One section: what was run where, and the table of its arms."""
     section = msgspec.json.decode((folder / "section.json").read_bytes(), type=Section)
-    trials = {name: trials_of(folder, name, section) for name in (SOLO, DDP, *ARMS)}
+    trials = {name: trials_of(folder, name) for name in (SOLO, DDP, *ARMS)}
     solo = {trial.seed: trial for trial in trials[SOLO]}
     lines = [
         f"## {section.dataset}, {section.model}, {section.epochs} epochs, cluster={section.cluster}",
@@ -93,17 +93,14 @@ def section_text(folder: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def trials_of(folder: Path, name: str, section: Section) -> list[Trial]:
+def trials_of(folder: Path, name: str) -> list[Trial]:
     """What became of an arm, by seed; of torch DDP what its files tell. Empty where it was not run."""
     if name == DDP:
         paths = sorted((folder / DDP).glob("*.json"))
         return [_of_ddp(msgspec.json.decode(path.read_bytes(), type=DdpRun)) for path in paths]
-    found: list[Trial] = []
-    for number, seed in enumerate(section.seeds):
-        run = RunFolder(folder / name / str(number))
-        if run.result_path.is_file():
-            found.append(_of_flodl(run, read_result(run.result_path), seed))
-    return found
+    sweep = SweepFolder(folder / name)
+    arms = arms_of_sweep(sweep) if sweep.comparison_json_path.is_file() else []
+    return [_of_flodl(RunFolder(sweep.path / arm.folder), arm.result, arm.seed or 0) for arm in arms if arm.result]
 
 
 def _of_flodl(run: RunFolder, result: Result, seed: int) -> Trial:
@@ -129,7 +126,8 @@ def _where(section: Section, solo: Sequence[Trial]) -> str:
     speeds = ", ".join(f"{speed:g}" for speed in SPEEDS[section.cluster])
     torch = next((trial.torch for trial in solo if trial.torch), "")
     more = f"; all of them with `{' '.join(section.more)}`" if section.more else ""
-    return (f"Measured on {section.cores} cores of {section.cpu or platform.machine()}, torch {torch or 'unknown'}: "
+    return (f"Measured on {section.cores} cores of {section.cpu or platform.machine()}, torch {torch or 'unknown'}, "
+            f"load average {section.load:.1f} before it began: "
             f"{len(SPEEDS[section.cluster])} CPU ranks at {speeds} of their own speed, "
             f"seeds {', '.join(map(str, section.seeds))}{more}.")  # fmt: skip
 

@@ -1,0 +1,71 @@
+"""docs/benchmark.md says what the run folders say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from flodl.decide.messages import EpochEnded
+from flodl.record.folder import RunFolder
+from flodl.record.metrics import MetricsFile
+from flodl.record.result import Result
+from flodl.record.sweep import SweepFolder
+from flodl.report.arm import Arm
+from flodl.report.compare import compare, comparison_json
+from tests.bench.document import page
+from tests.bench.section import DdpEpoch, DdpRun, Section
+from tests.record.figures import epoch, run_result, window_done
+
+SECTION = Section(model="mlp", dataset="digits", cluster="rehearsal", epochs=2, seeds=(0, 1), cpu="a|b CPU", cores=2)
+
+
+def swept(folder: Path, *results: Result, losses: tuple[float, ...]) -> None:
+    """A sweep over seeds, with the same evaluations after each epoch of 2.5 s in every run."""
+    arms: list[Arm] = []
+    for seed, result in enumerate(results):
+        run = RunFolder.adopt(folder / str(seed))
+        metrics = MetricsFile(run.metrics_path)
+        for number, loss in enumerate(losses):
+            ended = EpochEnded(metrics=epoch(number, eval={"loss": loss, "accuracy": 0.9}), reason="")
+            metrics.observe(window_done(0, 1), (ended,))
+        metrics.close()
+        arms.append(Arm(name=str(seed), overrides=(f"trainer.seed={seed}",), status=result.status, folder=str(seed),
+                        result=result))  # fmt: skip
+    SweepFolder(folder).write_comparison(comparison_json(compare(arms)), "")
+
+
+def rows(folder: Path) -> dict[str, list[str]]:
+    lines = [line.strip("|").split("|") for line in page([folder]).splitlines() if line.startswith("| ")]
+    return {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in lines}
+
+
+def test_every_cell_is_worked_out_from_the_folders(tmp_path: Path) -> None:
+    (tmp_path / "section.json").write_bytes(msgspec.json.encode(SECTION))
+    alone = {"eval": {"loss": 0.2, "accuracy": 0.9}, "wall_seconds": 10.0, "utilisation": 1.0}
+    swept(tmp_path / "solo", run_result(**alone), run_result(**alone), losses=(0.5, 0.2))
+    fast = {"eval": {"loss": 0.18, "accuracy": 0.92}}
+    failed = msgspec.structs.replace(run_result(), status="failed")
+    swept(tmp_path / "cpu_async", run_result(**fast, wall_seconds=4.0), run_result(**fast, wall_seconds=5.0),
+          losses=(0.21, 0.18))  # fmt: skip
+    swept(tmp_path / "easgd", failed, failed, losses=(0.5,))
+    (tmp_path / "ddp").mkdir()
+    for seed in SECTION.seeds:
+        curve = tuple(DdpEpoch(loss=1.0, wall_seconds=8.0, eval={"loss": loss, "accuracy": 0.9}) for loss in (1.0, 0.5))
+        run = DdpRun(seed=seed, speeds=(1.0, 0.4), samples=1600, epochs=curve)
+        (tmp_path / "ddp" / f"{seed}.json").write_bytes(msgspec.json.encode(run))
+    found = rows(tmp_path)
+    assert found["solo"][:5] == ["90.00 ± 0.00", "0.2000 ± 0.0000", "10.00 ± 0.00", "1.00 ± 0.00", "0.50 ± 0.00"]
+    assert found["cpu_async"][2:5] == ["4.50 ± 0.71", "2.25 ± 0.35", "0.25 ± 0.00"], "0.21 is within 5 % of 0.2"
+    assert found["ddp"][2:6] == ["16.00 ± 0.00", "0.62 ± 0.00", "- (0 of 2)", "200 ± 0"]
+    assert found["easgd (2 of 2 did not end well)"][:3] == ["-", "-", "-"]
+    assert "cpu_sync" not in found, "it was not run"
+
+
+def test_the_page_says_what_was_measured_where(tmp_path: Path) -> None:
+    (tmp_path / "section.json").write_bytes(msgspec.json.encode(SECTION))
+    swept(tmp_path / "solo", run_result(), losses=(0.2,))
+    text = page([tmp_path])
+    assert "## digits, mlp, 2 epochs, cluster=rehearsal" in text
+    assert "Measured on 2 cores of a|b CPU, torch 2.13.0" in text
+    assert "2 CPU ranks at 1, 0.4 of their own speed, seeds 0, 1." in text
