@@ -30,6 +30,7 @@ def ready(payload: RankPayload) -> RankReady:
         num_parameters=10,
         batch_size=8,
         versions={"pid": str(os.getpid())},
+        incarnation=payload.incarnation,
     )
 
 

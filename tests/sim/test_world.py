@@ -11,7 +11,7 @@ from flodl.decide.roster import roster
 from flodl.sim import Costs, Fault, SpeedChange, VirtualWorld, costs_of, simulate
 from flodl.sim.collective import Contribution, Meetings
 from flodl.spec.cluster import ClusterSpec, HostSpec
-from flodl.spec.job import SimConfig, TrainerConfig
+from flodl.spec.job import MembershipConfig, SimConfig, TrainerConfig
 from tests.scenarios.rigs import job_of, places_of
 
 
@@ -159,3 +159,33 @@ def test_contributions_that_are_not_finite_are_told_in_every_mode() -> None:
         told = [c.text for _, commands in journal for c in commands if isinstance(c, Alert)]
         assert len(told) == 1
         assert "layer.weight of rank 1" in told[0]
+
+
+def rejoining(mode: str, *faults: Fault) -> tuple[dict[int, int], str, list[str]]:
+    """Three ranks of which rank 1 dies early: restarts, how the run ended, what people were told of comebacks."""
+    membership = MembershipConfig(rejoin=True, max_restarts=2, timeout_scale=0.02)
+    job = job_of(mode, trainer=TrainerConfig(num_epochs=1, batch_size=10), membership=membership)
+    death = Fault(kind="death", rank=1, at_seconds=0.2, notice_ms=1.0)
+    costs = Costs(ms_per_batch=(10.0,) * 3, num_samples=3000)
+    done = simulate(job, places_of([10] * 3), costs, (death, *faults))
+    told = [c.text for _, commands in done.journal for c in commands if isinstance(c, Alert) and "back" in c.text]
+    assert done.end.totals.samples_done == 3000
+    return done.end.totals.restarts, done.end.status, told
+
+
+@pytest.mark.parametrize("mode", ["cpu_cadence", "cpu_async", "cpu_sync"])
+def test_a_dead_rank_comes_back_as_another_process(mode: str) -> None:
+    restarts, status, told = rejoining(mode)
+    assert (restarts, status) == ({1: 1}, "done")
+    (text,) = told
+    assert text.startswith("rank 1 (cpu of here) is back after 0.")
+    assert text.endswith(" s (restart 1 of 2)")
+
+
+def test_replacements_that_die_or_have_built_another_model_do_not_come_back() -> None:
+    for kind, why in (("stillborn", "killed by SIGKILL"), ("foreign", "the models' tensors differ")):
+        restarts, status, told = rejoining("cpu_cadence", Fault(kind=kind, rank=1, nth=2))  # type: ignore[arg-type]
+        assert (restarts, status) == ({1: 2}, "degraded")
+        assert len(told) == 2
+        assert all(why in text for text in told)
+    assert rejoining("cpu_cadence", Fault(kind="unready", rank=1, nth=2))[:2] == ({1: 1}, "degraded")
