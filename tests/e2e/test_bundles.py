@@ -41,6 +41,7 @@ def judged(folder: Path) -> list[float]:
     return [value for number, value in found.items() if number in kept]
 
 
+@pytest.mark.row(8)
 def test_saves_by_the_clock_the_best_stays_and_what_is_left_when_all_ranks_are_lost_says_so(tmp_path: Path) -> None:
     """Then another run goes on from it."""
     job = ("cluster=rehearsal", "model=mlp", "elche=cpu_cadence", "trainer.batch_size=4", "trainer.num_epochs=100000")
