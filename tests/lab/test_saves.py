@@ -107,7 +107,7 @@ def test_a_disk_that_refuses_costs_neither_a_bundle_nor_a_step(tmp_path: Path) -
         assert audit(tmp_path / "run") == (0, 0)
 
 
-@pytest.mark.row(27)
+@pytest.mark.row(13, 27)
 def test_a_bundle_of_another_hosts_rank_lies_whole_with_the_controller_and_goes_on_after_a_kill(
     lab: Lab, desk: Path
 ) -> None:
