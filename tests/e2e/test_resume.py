@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from flodl.decide.messages import Resumed, RunWindow
+from flodl.decide.messages import Resumed, RunWindow, WindowDone
 from flodl.decide.pace import Pace
 from flodl.record.bundle import BundleStore
 from tests.e2e.command import LONG, command
@@ -73,9 +73,25 @@ def test_in_a_cadence_each_rank_gets_back_what_it_held_and_runs_the_stored_quota
     assert audit(tmp_path / "second") == (0, 0)
 
 
-def test_a_killed_run_goes_on_with_its_elastic_center_beside_training(tmp_path: Path) -> None:
+LOUD = """
+from flodl.steps.classification import Classification
+
+class Step(Classification):
+    def __call__(self, model, batch):
+        return super().__call__(model, batch) * 1024.0  # so that the scale comes down by ten overflows
+"""
+
+
+def skipped(folder: Path) -> int:
+    """Batches that overflowed in float16."""
+    return sum(event.skipped_batches for event, _ in journal(folder) if isinstance(event, WindowDone))
+
+
+def test_a_killed_run_goes_on_beside_training_with_its_elastic_center_and_its_scale(tmp_path: Path) -> None:
     job = ("cluster=rehearsal", "model=mlp", "trainer.num_epochs=100000", "trainer.batch_size=4", "elche=cpu_async")
     job += ("elche.max_anchor=10", "elche.easgd_alpha=0.3", "eval=off", "hydra.run.dir=first")
+    job += ("trainer.precision=float16", "step._target_=loud.Step", "optim.lr=1e-5")
+    (tmp_path / "loud.py").write_text(LOUD)
     store = BundleStore(tmp_path / "first" / "checkpoints")
     with command(tmp_path, *job) as run:
         run.trains()
@@ -93,11 +109,11 @@ def test_a_killed_run_goes_on_with_its_elastic_center_beside_training(tmp_path: 
     assert "each rank has back what it held" in told
     assert "begins as the consensus" not in told
     assert "optim.weight_decay is 0.02 as it is asked now; it was 0.0005" in told
-    first = [order for _, orders in journal(tmp_path / "second") for order in orders if isinstance(order, RunWindow)][
-        :2
-    ]
-    assert not any("probe" in window.reason for window in first)
-    assert first[0].rounds[0].number == bundle.round + 1
+    windows = [order for _, orders in journal(tmp_path / "second") for order in orders if isinstance(order, RunWindow)]
+    assert not any("probe" in window.reason for window in windows[:2])
+    assert windows[0].rounds[0].number == bundle.round + 1
+    assert skipped(tmp_path / "first") >= 16
+    assert 4 * skipped(tmp_path / "second") < skipped(tmp_path / "first")
     assert end_of(tmp_path / "second").totals.samples_done == epochs * SMALL
     assert audit(tmp_path / "second") == (0, 0)
 
