@@ -1,0 +1,83 @@
+"""What has no import path: recognised, told to ranks that are forked, and refused wherever it cannot be."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from flodl import ClusterBuilder, ConfigError, Trainer, TrainerConfig
+from flodl.engine import held
+from flodl.spec.component import Component
+from flodl.spec.job import JobSpec
+from tests.door import parts
+
+DATA = TensorDataset(torch.zeros(64, 4))
+
+
+def spec(config: TrainerConfig, model: Any = parts.Net) -> JobSpec:
+    return Trainer.spec(model, parts.sgd, parts.step, config)
+
+
+def targets(job: JobSpec) -> dict[str, str]:
+    return {key: made.target for key, made in job.components.items()}
+
+
+def test_closures_objects_and_partials_with_live_arguments_are_held_by_key() -> None:
+    width = 3
+    config = TrainerConfig(dataset=DATA, eval_fn=lambda model: 0.0)
+    job = spec(config, lambda: nn.Linear(4, width))
+    assert targets(job) | {"step": ""} == {
+        "model": "flodl.engine.held.made",
+        "dataset": "flodl.engine.held.given",
+        "step": "",
+        "optim": "tests.door.parts.sgd",
+        "scheduler": "flodl.decide.schedule.Cosine",
+        "callbacks.eval_fn": "flodl.engine.held.given",
+    }
+    assert "test_live.py:" in str(job.model.args["words"])
+    live = spec(TrainerConfig(dataset=functools.partial(TensorDataset, torch.zeros(2, 4))))
+    assert live.dataset.target == "flodl.engine.held.made"
+
+
+def test_a_second_host_a_container_and_an_interpreter_are_refused_all_at_once_with_the_remedy() -> None:
+    local = ClusterBuilder().host("localhost").cpu_ranks(1)
+    for builder, why in (
+        (local.nccl_socket_ifname("lo").host("127.0.0.2").cpu_ranks(1).nccl_socket_ifname("lo"), "a host of its own"),
+        (ClusterBuilder().host("node-a").cpu_ranks(1), "node-a is another machine"),
+        (local.docker("trainer"), "localhost has its own docker: trainer"),
+        (local.python("/usr/bin/python3"), "localhost has its own python: /usr/bin/python3"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            spec(TrainerConfig(dataset=DATA, cluster=builder.build()), lambda: nn.Linear(4, 2))
+        assert [problem.key for problem in caught.value.problems] == ["model", "dataset"]
+        assert why in str(caught.value)
+        assert "make it a class or a top-level function of a file in the working folder" in str(caught.value)
+
+
+def test_a_program_that_has_initialised_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with pytest.raises(ConfigError, match="it has initialised CUDA, which does not survive a fork"):
+        spec(TrainerConfig(dataset=DATA))
+    spec(TrainerConfig(dataset=parts.points))
+
+
+def test_what_is_held_is_found_by_its_key_alone() -> None:
+    held.hold({"model": lambda: "made", "step": len})
+    assert held.made(key="model") == "made"
+    assert held.given(key="step")("four") == 4
+    with pytest.raises(ConfigError, match="run the program again"):
+        held.given(key="dataset", words="an object")
+    held.hold({})
+
+
+def test_a_callable_from_outside_the_project_is_trusted_because_the_program_has_it(tmp_path: Path) -> None:
+    job = spec(TrainerConfig(dataset=parts.points, overrides=("model=mlp",)), nn.Identity)
+    assert (job.model, job.trusted_targets) == (Component(target="torch.nn.Identity"), ())
+    outside = spec(TrainerConfig(dataset=pytest.approx))
+    assert outside.trusted_targets == (outside.dataset.target,)

@@ -1,0 +1,100 @@
+"""The programs of docs/python.md, run as a person would: each in an empty folder, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from tests.e2e.command import command
+from tests.engine.live import ROOT
+
+PAGE = (ROOT / "docs" / "python.md").read_text()
+PROGRAMS = {match[2]: match[1] for match in re.finditer(r"```python\n(# (\w+\.py)\n.*?)```", PAGE, re.DOTALL)}
+CHOICES = {
+    "model": "_target_: train.net",
+    "dataset": "_target_: train.points",
+    "step": "{_target_: train.step, _partial_: true}",
+    "optim": "{_target_: torch.optim.Adam, _partial_: true}",
+    "cluster": "{defaults: [local, _self_], workers: [{host: localhost, local_devices: 'cpu:2', speed: [1.0, 0.4]}]}",
+}
+TYPED = ("model=mine", "dataset=mine", "step=mine", "optim=mine", "cluster=mine", "elche=cpu_async",
+         "trainer.batch_size=32", "trainer.num_epochs=3", "trainer.max_grad_norm=5.0")  # fmt: skip
+AS_CONFIG = """
+from flodl import TrainerConfig
+from flodl.spec.codec import sha256
+from train import *
+
+rig = ClusterBuilder().host("localhost").cpu_ranks(2).speed(1.0, 0.4).build()
+config = TrainerConfig(dataset=points, batch_size=32, num_epochs=3, cluster=rig, elche=ElCheConfig.cpu_async(),
+                       max_grad_norm=5.0)
+print(sha256(Trainer.spec(net, torch.optim.Adam, step, config)))
+"""
+
+
+def program(folder: Path, name: str, text: str, *, seconds: float = 120.0) -> subprocess.CompletedProcess[str]:
+    """Write it and run it."""
+    (folder / name).write_text(text)
+    return subprocess.run(
+        [sys.executable, name],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+    )
+
+
+def test_a_short_file_trains_an_own_model_on_own_data_and_its_spec_is_that_of_the_command_line(tmp_path: Path) -> None:
+    text = PROGRAMS["train.py"]
+    assert len([line for line in text.splitlines() if line.strip() and not line.startswith("#")]) <= 25
+    done = program(tmp_path, "train.py", text)
+    assert done.returncode == 0, done.stderr
+    said = (tmp_path / "runs" / "first" / "spec.json").read_bytes()
+    result = json.loads((tmp_path / "runs" / "first" / "result.json").read_text())
+    assert (result["status"], result["epochs_done"], result["world_size"]) == ("done", 3, 2)
+    for group, choice in CHOICES.items():
+        (tmp_path / "conf" / group).mkdir(parents=True)
+        (tmp_path / "conf" / group / "mine.yaml").write_text(choice + "\n")
+    with command(tmp_path, *TYPED, "hydra.run.dir=run") as run:
+        assert run.end(120.0) == 0, run.output
+    assert (tmp_path / "run" / "spec.json").read_bytes() == said
+    again = program(tmp_path, "config.py", AS_CONFIG)
+    assert again.stdout.strip() == json.loads(said)["sha256"], again.stderr
+
+
+def test_a_start_that_ranks_would_repeat_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    done = program(tmp_path, "train.py", PROGRAMS["train.py"].replace('if __name__ == "__main__":', "if True:"))
+    assert done.returncode != 0
+    assert 'put the start under `if __name__ == "__main__":`' in " ".join(done.stderr.split())
+
+
+def test_closures_and_data_in_memory_train_here_after_torch_has_computed_in_threads(tmp_path: Path) -> None:
+    busy = "    torch.set_num_threads(2)\n    (torch.randn(600, 600) @ torch.randn(600, 600)).exp().sum()\n    config ="
+    done = program(tmp_path, "watch.py", PROGRAMS["watch.py"].replace("    config =", busy, 1))
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = re.search(r"weights \(2, 8\), accuracy (\d\.\d\d)", done.stdout)
+    assert told is not None, done.stdout
+    assert float(told[1]) > 0.9
+    result = json.loads((tmp_path / "runs" / "watched" / "result.json").read_text())
+    assert (result["status"], result["reason"]) == ("interrupted", "good enough")
+    with command(tmp_path, "task=rerun", "spec=runs/watched/spec.json", "hydra.run.dir=run") as run:
+        assert run.end(60.0) == 2, run.output
+        assert "lived in the program that asked for that run" in " ".join(run.output.split())
+
+
+def test_a_small_gan_trains_with_its_own_loop(tmp_path: Path) -> None:
+    done = program(tmp_path, "gan.py", PROGRAMS["gan.py"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = re.search(r"made: mean (\d\.\d\d), deviation (\d\.\d\d)", done.stdout)
+    assert told is not None, done.stdout
+    assert float(told[1]) == pytest.approx(3.0, abs=0.3)
+    assert 0.2 < float(told[2]) < 0.8
+    weights = load_file(tmp_path / "runs" / "gan" / "checkpoints" / "weights.safetensors")
+    assert sorted(weights) == ["maker.0.bias", "maker.0.weight", "maker.2.bias", "maker.2.weight"]
