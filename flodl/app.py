@@ -106,6 +106,7 @@ def _perform(config: DictConfig, command: _Command, begun: float) -> Objective |
     )
     if task.is_run:
         _check_loggers(job)
+        command.arms.refuse_same(job, _overrides())
     if job.launch.dry_run:
         task.plan(order)
         return None

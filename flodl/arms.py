@@ -10,12 +10,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from flodl.decide.roster import roster
 from flodl.errors import ConfigError, FlodlError, Interrupted, Problem, Skipped, TaskFindings
+from flodl.plan import gpus_of, uncounted
 from flodl.record.figures import Objective, of_objective
 from flodl.record.result import read_result
 from flodl.record.sweep import finished_run, spec_digest
 from flodl.spec.codec import load_spec, sha256
-from flodl.spec.job import JobSpec
+from flodl.spec.elche import ElCheConfig
+from flodl.spec.guard import TrendGuardConfig
+from flodl.spec.job import JobSpec, MetaConfig
 
 __all__ = ["Arm", "Arms", "refuse_finished"]
 
@@ -36,6 +40,7 @@ class Arms:
     is_sweep: bool = False
     is_told: bool = False
     folder: Path | None = None
+    alone: dict[str, str] = field(default_factory=dict[str, str])  # what one device was given -> that arm's overrides
 
     def attempt(self, overrides: Sequence[str], perform: Callable[[], Objective | None]) -> Objective | None:
         """One arm, and what a sweep that learns is told of it. In a sweep its error passes through, for Hydra to mark
@@ -59,6 +64,16 @@ class Arms:
         self.folder = folder
         self.arms = [Arm(overrides=overrides, error=error) for overrides, error in found]
         self.is_sweep = self.is_told = True  # the arms may have run in other processes
+
+    def refuse_same(self, job: JobSpec, overrides: Sequence[str]) -> None:
+        """Raise Skipped where one device trains alone, and an earlier arm differs in nothing that matters then."""
+        if not self.is_sweep or uncounted(job) or len(roster(job, gpus_of(job))) > 1:
+            return
+        bare = job.replace(elche=ElCheConfig(), guard=TrendGuardConfig(), meta=MetaConfig())
+        earlier = self.alone.setdefault(sha256(bare), " ".join(overrides))
+        if earlier != " ".join(overrides):
+            raise Skipped(f"one device trains alone and averages nothing, so this is the same as {earlier}; "
+                          "name a cluster of several devices, such as cluster=rehearsal")  # fmt: skip
 
     def hold(self, error: Exception) -> bool:
         """Whether it is an arm's, so that `conclude` tells it."""

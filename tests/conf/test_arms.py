@@ -86,6 +86,21 @@ def test_an_arm_that_only_lacks_devices_is_skipped_in_a_sweep_and_refused_alone(
 
 
 @pytest.mark.usefixtures("composing")
+def test_modes_of_one_device_are_one_arm_and_those_of_several_are_not() -> None:
+    one, two = "cluster.workers.0.local_devices=cpu:1", "cluster=rehearsal"
+    arms = Arms(is_sweep=True)
+    arms.refuse_same(job(["elche=cpu_sync", one]), ["elche=cpu_sync"])
+    with pytest.raises(Skipped, match="averages nothing, so this is the same as elche=cpu_sync; name a cluster"):
+        arms.refuse_same(job(["elche=cpu_async", one]), ["elche=cpu_async"])
+    arms.refuse_same(job(["elche=cpu_async", one, "trainer.seed=1"]), ["elche=cpu_async", "trainer.seed=1"])
+    for mode in ("cpu_sync", "cpu_async"):
+        arms.refuse_same(job([f"elche={mode}", two]), [f"elche={mode}"])
+    alone = Arms()
+    for mode in ("cpu_sync", "cpu_async"):
+        alone.refuse_same(job([f"elche={mode}", one]), [f"elche={mode}"])
+
+
+@pytest.mark.usefixtures("composing")
 def test_the_same_job_is_found_and_another_is_not(runs: Path) -> None:
     place = finished(runs / "0", job(["trainer.seed=1"]))
     refuse_finished(job(["trainer.seed=2"]), [runs], hosts_may_differ=False)

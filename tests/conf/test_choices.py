@@ -10,6 +10,7 @@ import yaml
 
 from flodl.errors import ConfigError
 from flodl.spec.checks import ineffective
+from flodl.spec.codec import job_to_plain
 from flodl.spec.elche import MODES, ElCheConfig
 from flodl.spec.guard import MsfGuardConfig, NoGuardConfig, TrendGuardConfig
 from flodl.spec.job import JobSpec
@@ -116,6 +117,22 @@ def test_the_quickstart_is_the_main_job() -> None:
     assert made.cluster.workers[0].speed == (1.0, 0.4)
     assert made.model.target == "flodl.models.resnet.ResNet"
     assert made.dataset.target == "flodl.datasets.digits.digits"
+
+
+@pytest.mark.parametrize("name", ["ab_modes", "ab_alpha", "ab_outer", "ab_guards"])
+def test_the_arms_of_a_comparison_differ_in_what_is_compared_and_in_nothing_else(name: str) -> None:
+    hydra = yaml.safe_load((CONF / "experiment" / f"{name}.yaml").read_text())["hydra"]
+    assert hydra["mode"] == "MULTIRUN"
+    ((key, values),) = hydra["sweeper"]["params"].items()
+    arms = {value: [f"experiment={name}", "cluster=rehearsal", f"{key}={value}"] for value in values.split(",")}
+    for value in [value for value in arms if value.startswith("nccl")]:
+        with pytest.raises(ConfigError) as caught:
+            job(arms.pop(value))
+        assert caught.value.is_rigs, "skipped on a rig without GPUs"
+    made = [job_to_plain(job(words)) for words in arms.values()]
+    group = key.partition(".")[0]
+    assert len({repr(plain[group]) for plain in made}) == len(made) >= 3
+    assert len({repr({k: v for k, v in plain.items() if k != group}) for plain in made}) == 1
 
 
 def test_an_experiment_can_be_overridden() -> None:
