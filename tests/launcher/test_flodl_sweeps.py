@@ -94,6 +94,11 @@ def test_modes_expand_to_arms_of_which_some_are_for_another_rig_and_loggers_hear
         assert results[2]["startup_seconds"] < results[0]["startup_seconds"]
         markdown = (sweep.place / "comparison.md").read_text()
         assert "`cluster=rehearsal`" in markdown
+        page = (sweep.place / "comparison.html").read_text()
+        assert json.loads((sweep.place / "comparison.json").read_text())["conclusion"] in page
+        for arm in sweep.arms[:3]:
+            assert f'href="{arm["folder"]}/report.html"' in page
+            assert "<svg" in (sweep.place / arm["folder"] / "report.html").read_text()
         losses = [result["eval"]["loss"] for result in results]
         heard = [json.loads(line) for line in (tmp_path / "heard.jsonl").read_text().splitlines()]
         assert [line["value"] for line in heard if line["kind"] == "told"] == losses, "what a sweeper learns from"
