@@ -26,6 +26,7 @@ from flodl.spec.job import JobSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = "run-of-a-test"
+GONE_SECONDS = 5.0  # for what was killed; how soon it really is gone is measured on the hosts of a lab
 
 E = TypeVar("E")
 
@@ -243,6 +244,7 @@ def children(pid: int) -> list[int]:
 
 
 __all__ = [
+    "GONE_SECONDS",
     "ROOT",
     "RUN",
     "Live",
