@@ -304,9 +304,8 @@ def test_only_one_named_address_of_this_machine_is_listened_on(address: str) -> 
 def test_a_busy_port_names_its_holder(controller: Controller) -> None:
     port = int(controller.server.endpoints.control.rpartition(":")[2])
     listen = Listen("127.0.0.1", port, RUN, make_keys([0]))
-    with pytest.raises(
-        NotReady, match=rf"cluster\.controller\.port={port}: in use by process {os.getpid()} \(.*python"
-    ):
+    holder = rf"cluster\.controller\.port={port}: in use by process {os.getpid()} \(.*python"
+    with pytest.raises(NotReady, match=holder):
         LinkServer.bind(listen, on_event=lambda event: None, open_upload=lambda rank, name: Memory())
 
 
