@@ -25,8 +25,12 @@ def next_order(mind: Mind, at: float) -> list[Command]:
     state = mind.state
     if over := _over(mind):
         return begin_finish(mind, over, at)
-    if joining := admit(mind, at):
-        return joining
+    return admit(mind, at) or _order(mind, at)
+
+
+def _order(mind: Mind, at: float) -> list[Command]:
+    """Deal the next rounds, and tell every rank its own."""
+    state = mind.state
     callback_rank = state.callbacks.elect(mind.job.callbacks.policy, mind.alive, mind.speeds)
     begun = _begin_save(mind, callback_rank)
     request, why = _request(mind, callback_rank)

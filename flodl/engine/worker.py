@@ -181,8 +181,8 @@ def make_loop(payload: RankPayload, built: Built, link: Link) -> Loop:
     )
     parts.callbacks.ema = rounds.ema = state.ema = _ema(job, elche, built, rule)
     built.model.train()
-    # Who is dead, and whether a round is given up, is the coordinator's to say: at the ceiling it does, and no rank that
-    # only waits for a stuck one has left before.
+    # Who is dead, and whether a round is given up, is the coordinator's to say: at the ceiling it does, and no rank
+    # that only waits for a stuck one has left before.
     return Loop(parts, link, Orders(link, patience_seconds=limits.stall))
 
 
