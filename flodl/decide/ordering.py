@@ -22,7 +22,6 @@ __all__ = ["next_order"]
 
 def next_order(mind: Mind, at: float) -> list[Command]:
     """Deal and order what comes next, or begin the end of the run."""
-    state = mind.state
     if over := _over(mind):
         return begin_finish(mind, over, at)
     return admit(mind, at) or _order(mind, at)
