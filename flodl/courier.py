@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from queue import Empty, Full, Queue
+from queue import Empty, Queue
 
 from flodl.ports import Logger
 
@@ -23,7 +22,7 @@ class Courier:
     def __init__(self, name: str, logger: Logger) -> None:
         self.name = name
         self._logger = logger
-        self._calls: Queue[Call | None] = Queue(MOST_WAITING)
+        self._calls: Queue[Call | None] = Queue()
         self._troubles: Queue[str] = Queue()
         self._is_lost = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"flodl-logger-{name}", daemon=True)
@@ -34,10 +33,10 @@ class Courier:
             return
         if self._thread.ident is None:
             self._thread.start()
-        try:
-            self._calls.put_nowait(call)
-        except Full:
+        if self._calls.qsize() >= MOST_WAITING:
             self._lose(f"is {MOST_WAITING} calls behind")
+        else:
+            self._calls.put(call)
 
     def trouble(self) -> str | None:
         """What went wrong since the last question."""
@@ -46,16 +45,21 @@ class Courier:
         except Empty:
             return None
 
-    def finish(self, seconds: float) -> None:
-        """No more calls; wait at most so long until all are made. What hangs is left to itself."""
-        if self._thread.ident is None:
-            return
-        begun = time.monotonic()
-        with suppress(Full):
-            self._calls.put(None, timeout=seconds)
-        self._thread.join(max(0.0, begun + seconds - time.monotonic()))
-        if self._thread.is_alive():
-            self._lose(f"has not ended within {seconds:.0f} s")
+    def close(self) -> None:
+        """No more calls after those that wait."""
+        if self._thread.ident is not None:
+            self._calls.put(None)
+
+    def wait(self, until: float) -> bool:
+        """Wait until that moment (time.monotonic()) for all calls to be made; whether there is nothing to wait for."""
+        if self._thread.ident is not None and not self._is_lost.is_set():
+            self._thread.join(max(0.0, until - time.monotonic()))
+        return self._is_lost.is_set() or not self._thread.is_alive()
+
+    def leave(self, until: float) -> None:
+        """Wait, and leave to itself what hangs."""
+        if not self.wait(until):
+            self._lose("has not ended in time")
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None and not self._is_lost.is_set():

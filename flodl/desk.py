@@ -28,7 +28,8 @@ from flodl.spec.job import JobSpec
 
 __all__ = ["Desk", "made", "tell_sweep"]
 
-END_SECONDS = 30.0  # a logger's last words, an upload included ...
+END_SECONDS = 120.0  # a logger's last words, an upload included ...
+PATIENCE_SECONDS = 5.0  # ... of which people are told after so long ...
 HURRIED_SECONDS = 3.0  # ... and where a person has interrupted the run
 
 Say = Callable[[str], None]
@@ -78,12 +79,13 @@ class Desk:
         """The run is over. Waits for the loggers, a while."""
         told = figures.of_result(result)
         self._post(lambda logger: logger.end(result.status, told))
-        _finish(self._couriers, HURRIED_SECONDS if result.status == "interrupted" else END_SECONDS)
+        _finish(self._couriers, HURRIED_SECONDS if result.status == "interrupted" else END_SECONDS, self._say)
         self._tell()
 
     def _evaluated(self, result: CallbackResult) -> None:
-        if result.ok and result.values:
-            self._log(figures.of_eval(result.values), result.samples_done or self._ends.get(result.epoch, 0))
+        if result.name == "eval" and result.ok:
+            newest = max(self._ends.values(), default=0)
+            self._log(figures.of_eval(result.values), result.samples_done or self._ends.get(result.epoch, newest))
 
     def _log(self, told: Mapping[str, float], step: int) -> None:
         at = time.time()
@@ -147,7 +149,7 @@ def tell_sweep(sweep: SweepFolder, say: Say) -> None:
     couriers = [Courier(name, logger) for job in distinct.values() for name, logger in made(job).items()]
     for courier in couriers:
         courier.post(lambda logger: logger.compare(told))
-    _finish(couriers, END_SECONDS)
+    _finish(couriers, END_SECONDS, say)
     for text in _troubles(couriers):
         say(text)
 
@@ -191,10 +193,20 @@ def _leaves(node: object, key: str = "") -> Iterator[tuple[str, str | int | floa
         yield key, str(node)
 
 
-def _finish(couriers: Sequence[Courier], seconds: float) -> None:
-    end = time.monotonic() + seconds
+def _finish(couriers: Sequence[Courier], seconds: float, say: Say) -> None:
+    """Wait for last words. Ctrl-C ends the waiting, not what is over already: the run and its result."""
+    begun = time.monotonic()
     for courier in couriers:
-        courier.finish(max(0.1, end - time.monotonic()))
+        courier.close()
+    try:
+        if seconds > PATIENCE_SECONDS and not all(c.wait(begun + PATIENCE_SECONDS) for c in couriers):
+            names = ", ".join(courier.name for courier in couriers if not courier.wait(begun))
+            say(f"waiting for the last words of logger {names}, at most {seconds:.0f} s; Ctrl-C ends the waiting")
+        for courier in couriers:
+            courier.leave(begun + seconds)
+    except KeyboardInterrupt:
+        for courier in couriers:
+            courier.leave(begun)
 
 
 def _troubles(couriers: Sequence[Courier]) -> Iterator[str]:

@@ -48,7 +48,8 @@ def told(folder: Path, of: JobSpec, said: list[str]) -> Desk:
     found.open(of)
     found.observe(window_done(0, 2), (EpochEnded(metrics=epoch(0, scalars={"größe/λ": 2.0}), reason=""),))
     late = CallbackResult(name="eval", ok=True, values={"accuracy": 0.9}, epoch=0)
-    found.observe(window_done(1, 2, late), ())
+    saved = CallbackResult(name="save", ok=True, values={"bytes": 100.0}, epoch=0)
+    found.observe(window_done(1, 2, late, saved), ())
     return found
 
 
@@ -86,6 +87,17 @@ def test_one_that_hangs_holds_up_neither_the_run_nor_its_end(tmp_path: Path, mon
     there.conclude(run_result())
     assert time.monotonic() - begun < 5.0
     assert said == ["warning: logger slow is 5 calls behind; the run goes on without it"]
+
+
+def test_people_are_told_whose_last_words_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk, "END_SECONDS", 0.6)
+    monkeypatch.setattr(desk, "PATIENCE_SECONDS", 0.1)
+    said: list[str] = []
+    told(tmp_path, job(good="Listening", slow="Hanging"), said).conclude(run_result())
+    assert said == [
+        "waiting for the last words of logger slow, at most 1 s; Ctrl-C ends the waiting",
+        "warning: logger slow has not ended in time; the run goes on without it",
+    ]
 
 
 def test_a_run_that_failed_before_it_began_is_told_of_all_the_same(tmp_path: Path) -> None:
