@@ -112,9 +112,11 @@ class Keeper:
         return _LastSink(sink, lambda: self._jobs.put(lambda: self._commit(expected))) if _is_last(upload) else sink
 
     def close(self) -> None:
-        """What has arrived is put in place first."""
+        """What has arrived whole is put in place first; of what has not, nothing stays."""
         self._jobs.put(None)
         self._thread.join(CLOSE_SECONDS)
+        if self._expected is not None and not self._thread.is_alive():
+            self._expected.saving.abandon()
 
     # ------------------------------------------------------------------------------------------------------ inside
 

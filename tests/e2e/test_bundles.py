@@ -16,7 +16,7 @@ from flodl.record.bundle import BundleStore
 from tests.e2e.command import command
 from tests.e2e.journals import audit, carried_out, end_of, journal, saves
 
-MINUTES = 0.01  # 0.6 s
+MINUTES = 0.03  # 1.8 s
 FAILED = 4  # and there is a bundle
 REFUSED = 2
 FEW = ("cluster.workers=[{host: localhost, local_devices: 'cpu:2'}]", "model=mlp", "eval=off", "elche=cpu_cadence")
@@ -50,7 +50,8 @@ def test_saves_by_the_clock_the_best_stays_and_what_is_left_when_all_ranks_are_l
     first = tmp_path / "run"
     with command(tmp_path, *job) as run:
         run.trains()
-        run.until(lambda: [order.why for _, order in saves(first)].count("checkpoint") > 2)
+        run.until(lambda: [order.why for _, order in saves(first)].count("checkpoint") > 1)
+        run.until(lambda: any(order.why == "best" for _, order in saves(first)))
         run.until(lambda: len(of(first).bundles()) > 1)
         for number in (0, 1):
             os.kill(run.rank(number), signal.SIGKILL)
@@ -58,13 +59,13 @@ def test_saves_by_the_clock_the_best_stays_and_what_is_left_when_all_ranks_are_l
     told = saves(first)
     by_clock = [at for at, order in told if order.why == "checkpoint"]
     assert all(later - earlier >= MINUTES * 60.0 for earlier, later in pairwise(by_clock))
-    assert any(order.why == "best" for _, order in told)
     newest, *others = of(first).bundles()
     assert newest.meta.reason == "all_ranks_lost"
     assert of(first).fault(newest) is None
     figures = [bundle.meta.figures["accuracy"] for bundle in (newest, *others) if bundle.meta.figures]
     assert max(figures) == max(judged(first))
     assert len(others) <= 1
+    assert not list(first.glob("checkpoints/.*.tmp"))  # of a save that the ranks took with them
     goal = f"trainer.num_epochs={newest.meta.epoch + 2}"
     carried_out(tmp_path, "task=resume", "run=run", goal, "eval=off", "hydra.run.dir=second")
     assert audit(tmp_path / "second") == (0, 0)

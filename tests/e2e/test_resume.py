@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -158,12 +157,3 @@ def test_a_run_can_be_evaluated_later(tmp_path: Path) -> None:
     found = json.loads(carried_out(tmp_path, "task=eval", "run=first", "json=true"))
     known = json.loads((tmp_path / "first" / "result.json").read_text())["eval"]
     assert found["eval"] == pytest.approx(known, rel=1e-5)
-
-
-def test_saves_go_on_beside_training_and_only_the_newest_stay(tmp_path: Path) -> None:
-    began = time.monotonic()
-    carried_out(tmp_path, *PAIR, "trainer.num_epochs=6", "hydra.run.dir=run", "checkpoint.keep=2")
-    assert time.monotonic() - began < 60.0
-    metas = sorted(path.name for path in (tmp_path / "run" / "checkpoints").glob("model.r*.meta.json"))
-    assert len(metas) == 2
-    assert not list((tmp_path / "run" / "checkpoints").glob("*.tmp"))

@@ -99,6 +99,16 @@ def test_a_save_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:
         assert [bundle.round for bundle in heard.store.bundles()] == [6]
 
 
+def test_a_save_that_never_arrives_whole_leaves_nothing_when_the_run_is_over(tmp_path: Path) -> None:
+    with keeping(tmp_path) as heard:
+        assert save(heard, 4).error == ""
+        before = {path.name for path in tmp_path.iterdir()}
+        heard.begin(5)
+        heard.upload("r5.outer", b"center")
+        assert len(list(tmp_path.iterdir())) == len(before) + 1
+    assert {path.name for path in tmp_path.iterdir()} == before
+
+
 def test_a_disk_that_refuses_is_told_by_path(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with keeping(tmp_path / "file" / "checkpoints") as heard:
