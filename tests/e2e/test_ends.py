@@ -30,6 +30,7 @@ def ignoring(number: signal.Signals) -> Any:
     return lambda: signal.signal(number, signal.SIG_IGN)
 
 
+@pytest.mark.row(14)
 @pytest.mark.parametrize(
     ("number", "popen"),
     [

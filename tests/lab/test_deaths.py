@@ -176,20 +176,3 @@ def test_a_hangup_ends_a_run_in_order_and_a_second_signal_everything_now(lab: La
         run.signal(signal.SIGINT)
         assert run.end(LEFT_SECONDS) == INTERRUPTED, run.output
         awaited(lambda: nothing_runs(lab), LEFT_SECONDS - (time.monotonic() - begun))
-
-
-@pytest.mark.row(14)
-def test_a_hangup_under_nohup_changes_nothing(lab: Lab, desk: Path) -> None:
-    def ignore() -> None:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-    lab.write_cluster(desk / "conf/cluster/lab.yaml", lone_ranks(lab))
-    with flodl(desk, *ENDLESS, preexec_fn=ignore) as run:
-        run.trains()
-        run.signal(signal.SIGHUP)
-        lines = run.output.count("epoch ")
-        run.until(lambda: run.output.count("epoch ") > lines + 5)
-        assert STOPPING not in run.output
-        run.signal(signal.SIGTERM)
-        assert run.end(30) == RESUMABLE
-        awaited(lambda: nothing_runs(lab), LEFT_SECONDS)

@@ -13,7 +13,7 @@ from flodl.decide.messages import RankDied
 from flodl.record.journal import read_journal
 from tests.e2e.command import Command
 from tests.lab.lab import Lab
-from tests.lab.running import ENDLESS, awaited, flodl
+from tests.lab.running import ENDLESS, awaited, flodl, lone_ranks
 
 AGENT = "flodl.engine.agent"
 SCALED = (*ENDLESS, "membership.timeout_scale=0.2")
@@ -68,6 +68,7 @@ def test_the_ranks_of_a_host_that_is_lost_die_together_after_the_limit_and_the_e
 
 @pytest.mark.row(15)
 def test_ten_short_flaps_evict_nobody(lab: Lab, desk: Path) -> None:
+    lab.write_cluster(desk / "conf/cluster/lab.yaml", lone_ranks(lab))
     patient = "membership.timeout_scale=0.5"  # TCP backs off over flaps: it may be silent for seconds more
     with flodl(desk, *ENDLESS, patient) as run:
         run.trains()

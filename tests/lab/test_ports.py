@@ -17,7 +17,7 @@ from flodl.record.journal import read_journal
 from tests.e2e.command import Command
 from tests.lab.host import PYTHON
 from tests.lab.lab import Lab
-from tests.lab.running import ENDLESS, SHORT, flodl, write_own
+from tests.lab.running import ENDLESS, SHORT, flodl, lone_ranks, write_own
 
 PORT = 29400
 PACED = """\
@@ -67,7 +67,8 @@ def test_two_runs_on_the_same_hosts_in_the_same_second_share_nothing(lab: Lab, d
     outputs = desk / "outputs"
     outputs.mkdir()
     second = desk / "second"
-    lab.write_cluster(second / "conf/cluster/lab.yaml")
+    for folder in (desk, second):
+        lab.write_cluster(folder / "conf/cluster/lab.yaml", lone_ranks(lab))
     (second / "outputs").symlink_to(outputs)
     with flodl(desk, *job) as one, flodl(second, *job) as two:
         assert one.end(120) == 0, one.output
