@@ -83,7 +83,7 @@ def join(mind: Mind, at: float, reason: str) -> list[Command]:
     holders = [rank for rank in mind.alive if rank not in state.newcomers]
     source = state.callbacks.next_saver(holders, mind.speeds, ()) if state.newcomers else None
     state.activity = "joining"
-    begin_generation(mind, at + _seconds(mind))
+    begin_generation(mind, at + (mind.limits.stall if source is None else _seconds(mind)))
     told = "" if source is None else f"; {mind.name(source)} hands its state on"
     return [
         FormGroup(

@@ -106,10 +106,15 @@ def _welcome(mind: Mind, at: float) -> list[Command]:
 
 
 def on_late_joiners(mind: Mind, at: float) -> list[Command]:
-    """A generation is not formed at a round's edge, and newcomers are missing: they are given up."""
+    """A generation is not formed at a round's edge, and newcomers are missing: they are given up. Where others are
+    missing, they have as long as for any other group."""
     state = mind.state
+    if state.activity != "joining" or at < state.membership.formed_by or not state.newcomers:
+        return []
     late = [rank for rank in state.newcomers if rank not in state.formed]
-    if state.activity != "joining" or at < state.membership.formed_by or not late:
+    if not late:
+        state.newcomers = []
+        state.membership.formed_by = at + mind.limits.stall
         return []
     told: list[Command] = []
     for rank in late:

@@ -12,7 +12,8 @@ __all__ = ["View", "view_of"]
 class View(msgspec.Struct, frozen=True, kw_only=True):
     """A run now. progress: 0..1 of all samples. shares: each rank's part of the newest round. loss: of the newest
     round, None before the first. samples_per_second: smoothed over rounds. is_settled: anchor and divergence have
-    stopped moving. awaited_ranks: of the dead, those that may come back. restarts: as in the totals."""
+    stopped moving. awaited_ranks: the dead that are started again. restarts: as in the
+    totals."""
 
     activity: Activity
     epoch: int

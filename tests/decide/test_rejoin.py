@@ -277,6 +277,26 @@ def test_a_newcomer_that_does_not_take_its_place_in_time_is_given_up() -> None:
     assert set(windows(hand)) == {0, 2}
 
 
+def test_a_newcomer_is_not_given_up_for_a_survivor_that_is_late() -> None:
+    hand, _ = joining()
+    hand.formed(1, 2)
+    hand.formed(0, 2)
+    assert wait(hand, 31.0) == ()
+    assert hand.coordinator.view().dead_ranks == ()
+    hand.formed(2, 2)
+    assert set(windows(hand)) == {0, 1, 2}
+
+
+def test_a_survivor_that_never_comes_to_the_edge_is_the_end_as_for_any_other_group() -> None:
+    hand, _ = joining()
+    hand.formed(1, 2)
+    hand.formed(0, 2)
+    wait(hand, 31.0)
+    wait(hand, 300.0)
+    assert "was not formed in 300 s" in alerts(hand)[0]
+    assert [command.ranks for command in hand.said if isinstance(command, FormGroup)] == [(0,), (1,), (2,)]
+
+
 def test_who_is_not_needed_any_more_is_ended_when_the_run_is() -> None:
     hand = three()
     lose(hand)
