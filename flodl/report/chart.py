@@ -45,6 +45,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     from_zero: bool = False
     log: bool = False
     whole: bool = False  # x is a count
+    whole_y: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -63,7 +64,7 @@ def drawn(chart: Chart) -> Node:
     y_title = chart.y + (" (log scale)" if area.y.is_log else "")
     svg = node(
         "svg",
-        *_grid(area, whole=chart.whole),
+        *_grid(area, chart),
         node("text", chart.x, x=(LEFT + RIGHT) / 2, y=HEIGHT - 8, class_="axis middle"),
         node("text", y_title, x=4, y=TOP - 18, class_="axis"),
         *[_line(line, area) for line in sorted(chart.lines, key=lambda line: not line.is_faint)],
@@ -101,17 +102,23 @@ def _area(chart: Chart) -> _Area:
     return _Area(scale_of(xs, LEFT, RIGHT, from_zero=not chart.whole), y)
 
 
-def _grid(area: _Area, *, whole: bool) -> Iterator[Node]:
-    ticks = [tick for tick in area.x.ticks if not whole or tick == int(tick)]
-    for tick in ticks:
+def _grid(area: _Area, chart: Chart) -> Iterator[Node]:
+    for tick, text in _ticks(area.x, whole=chart.whole):
         x = round(area.x.at(tick), 1)
         yield node("line", x1=x, x2=x, y1=BOTTOM, y2=BOTTOM + 5, class_="rule")
-        yield node("text", f"{tick:,.0f}" if whole else area.x.label(tick), x=x, y=BOTTOM + 19, class_="tick middle")
-    for tick in area.y.ticks:
+        yield node("text", text, x=x, y=BOTTOM + 19, class_="tick middle")
+    for tick, text in _ticks(area.y, whole=chart.whole_y):
         y = round(area.y.at(tick), 1)
         yield node("line", x1=LEFT, x2=RIGHT, y1=y, y2=y, class_="grid")
-        yield node("text", area.y.label(tick), x=LEFT - 7, y=y + 4, class_="tick end")
+        yield node("text", text, x=LEFT - 7, y=y + 4, class_="tick end")
     yield node("line", x1=LEFT, x2=RIGHT, y1=BOTTOM, y2=BOTTOM, class_="rule")
+
+
+def _ticks(scale: Scale, *, whole: bool) -> list[tuple[float, str]]:
+    """Values and their texts; of a count whole ones."""
+    if whole:
+        return [(tick, f"{tick:,.0f}") for tick in scale.ticks if abs(tick - round(tick)) < 1e-9]
+    return [(tick, scale.label(tick)) for tick in scale.ticks]
 
 
 def _line(line: Line, area: _Area) -> Node:

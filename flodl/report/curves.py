@@ -47,6 +47,7 @@ def _epoch_charts(metric: str, arms: Sequence[Compared], groups: Mapping[str, in
     loss: _Reading = lambda point: point.loss  # noqa: E731
     judged: _Reading = lambda point: reading(point, metric)  # noqa: E731
     asked = [("loss", "training loss", loss)]
+    said = "A line per arm; the mean over seeds in bold." if len(arms) > 1 else "At the end of each epoch."
     if metric != f"{TRAIN}loss":
         asked.append(("eval", metric_words(metric), judged))
     return [
@@ -54,7 +55,7 @@ def _epoch_charts(metric: str, arms: Sequence[Compared], groups: Mapping[str, in
         for key, title, of in asked
         for chart in (
             Chart(key=f"{key}-epoch", title=f"{title.capitalize()} against epochs", x="epoch", y=title, whole=True,
-                  said="A line per arm; the mean over seeds in bold.",
+                  said=said,
                   lines=_lines(arms, groups, of, lambda point: float(point.epoch))),
             Chart(key=f"{key}-seconds", title=f"{title.capitalize()} against time", x="seconds of training", y=title,
                   said="The same values, at the seconds at which epochs ended.",
@@ -98,6 +99,7 @@ def _mean(
 def _round_charts(arms: Sequence[Compared], groups: Mapping[str, int], traces: Mapping[str, Trace]) -> list[Chart]:
     """Sync modes average after every step, with an anchor of 1 and no divergence: beside other modes they are left out,
     for their thousands of rounds would leave no room for those."""
+    arms = [arm for arm in arms if arm.result is not None and arm.result.world_size > 1]
     sync = [arm for arm in arms if arm.result is not None and arm.result.mode in SYNC]
     arms = [arm for arm in arms if arm not in sync] or arms
     note = " Sync modes (anchor 1) are left out." if sync and sync != arms else ""
@@ -112,7 +114,7 @@ def _round_charts(arms: Sequence[Compared], groups: Mapping[str, int], traces: M
     return [
         Chart(key="anchor-round", title="Anchor against rounds", x="round (averaging)", y="batches",
               said="Batches of the slowest rank between two averagings." + note,
-              lines=lines(lambda p: p.anchor), whole=True, log=True),
+              lines=lines(lambda p: p.anchor), whole=True, whole_y=True, log=True),
         Chart(key="divergence-round", title="Divergence against rounds", x="round (averaging)",
               y="largest ||before - after|| / ||after||", lines=lines(lambda p: p.divergence), whole=True, log=True,
               said="How far replicas were apart when they were averaged." + note),

@@ -7,6 +7,7 @@ from itertools import groupby
 
 from flodl.decide.roster import Place
 from flodl.spec.job import JobSpec
+from flodl.spec.outer import outer_name
 
 __all__ = ["hosts_of", "rig_line"]
 
@@ -19,9 +20,10 @@ def rig_line(job: JobSpec, roster: Sequence[Place], threads: Mapping[str, int] |
     hosts = hosts_of(roster)
     parts = [f"{_count(count, 'rank')} on {', '.join(_host(host, roster) for host in hosts)}"]
     if count > 1:
-        parts += [job.elche.mode, f"averages {job.elche.averages}"] if job.loop is None else [job.elche.backend]
+        parts += [job.elche.mode, _averages(job)] if job.loop is None else [job.elche.backend]
     else:
-        parts.append("solo, nothing to average")
+        ignored = f" (outer={outer_name(job.outer)} does nothing here)" if outer_name(job.outer) else ""
+        parts.append(f"solo, nothing to average{ignored}")
     parts.append(f"batch {_batches(roster)}")
     limit = job.trainer.limit_batches
     short = f" of {_count(limit, 'batch', 'batches')}" if limit else ""
@@ -34,6 +36,11 @@ def rig_line(job: JobSpec, roster: Sequence[Place], threads: Mapping[str, int] |
         few, many = min(threads.values()), max(threads.values())
         parts.append(f"{f'{few} to ' if few < many else ''}{_count(many, 'thread')} a rank")
     return SEPARATOR.join(parts)
+
+
+def _averages(job: JobSpec) -> str:
+    outer = outer_name(job.outer)
+    return f"averages {job.elche.averages}" + (f", then {outer}" if outer else "")
 
 
 def hosts_of(roster: Sequence[Place]) -> tuple[str, ...]:

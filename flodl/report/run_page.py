@@ -39,7 +39,8 @@ def _top(name: str, result: Result) -> Iterator[Node]:
     head, *rest = outcome_lines(result)
     yield node("h1", name)
     yield node("p", head, class_="best" if result.exit_code == 0 else "best none")
-    about = f"{result.world_size} ranks on {', '.join(result.hosts)}, {result.mode}, averages {result.average}"
+    ranks = f"{result.world_size} rank{'' if result.world_size == 1 else 's'}"
+    about = f"{ranks} on {', '.join(result.hosts)}, {result.mode}, averages {result.average}"
     yield node("p", badge(result.status), f", exit code {result.exit_code}. {about}.", class_="soft")
     for line in rest:
         yield node("p", line)

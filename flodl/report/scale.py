@@ -58,8 +58,10 @@ def scale_of(
     low = 0.0 if from_zero and low > 0.0 else low
     if high == low:
         low, high = (low - 0.5, high + 0.5) if low else (0.0, 1.0)
-    step = _step(high - low)
-    return Scale(math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step, start, stop)
+    for _ in range(2):  # rounding outwards may ask for a coarser step
+        step = _step(high - low)
+        low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+    return Scale(low, high, start, stop)
 
 
 def _plain(value: float, ticks: Sequence[float]) -> str:

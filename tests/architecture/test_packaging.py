@@ -86,6 +86,13 @@ def test_ssh_and_the_launcher_are_found_from_the_wheel_and_from_the_checkout(whe
         assert [Path(line).is_relative_to(place) for line in done.stdout.split()] == [True, True]
 
 
+def test_what_is_read_beside_the_code_is_in_the_wheel(wheel: Path) -> None:
+    beside = {p for p in (ROOT / "flodl").rglob("*.*") if p.is_file() and p.suffix not in (".py", ".pyc")}
+    assert {"page.css", "page.js"} <= {path.name for path in beside}
+    with zipfile.ZipFile(wheel) as archive:
+        assert {str(path.relative_to(ROOT)) for path in beside} - set(archive.namelist()) == set()
+
+
 def test_every_direct_dependency_is_pinned_within_what_is_asked_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     asked = [Requirement(text) for text in project["dependencies"]]

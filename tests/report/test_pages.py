@@ -10,6 +10,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flodl.record.folder import RunFolder
 from flodl.record.result import Run, failed_result
@@ -186,3 +188,15 @@ def test_what_the_guard_objected_to_stands_in_the_page(tmp_path: Path) -> None:
     found = trace(RunFolder(tmp_path / "0.5")).objections
     assert any(objection.text.startswith("SuppressGrowth: divergence rises") for objection in found)
     assert told.count("SuppressGrowth: divergence rises") == len([o for o in found if "SuppressGrowth" in o.text])
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6))
+def test_a_scale_begins_and_ends_at_a_tick_and_holds_all_values(low: float, span: float) -> None:
+    high = low + span
+    scale = scale_of([low, high], 0.0, 100.0)
+    margin = 1e-6 * max(abs(low), abs(high))
+    assert scale.low <= low + margin
+    assert high - margin <= scale.high
+    assert scale.ticks[0] == pytest.approx(scale.low, abs=margin + 1e-9)
+    assert scale.ticks[-1] == pytest.approx(scale.high, abs=margin + 1e-9)
+    assert 3 <= len(scale.ticks) <= 8

@@ -10,6 +10,7 @@ from flodl.spec.cluster import ClusterSpec, HostOverrides, HostSpec
 from flodl.spec.component import Component
 from flodl.spec.elche import ElCheConfig
 from flodl.spec.job import JobSpec, TrainerConfig
+from flodl.spec.outer import DiLoCoConfig
 
 THING = Component(target="torch.nn.Linear")
 
@@ -65,3 +66,9 @@ def test_what_a_host_computes_in_is_told() -> None:
 @pytest.mark.parametrize(("roster", "hosts"), [(REHEARSAL, ("localhost",)), (TWO_HOSTS, ("a", "b")), ((), ())])
 def test_hosts_are_told_once_in_rank_order(roster: tuple[Place, ...], hosts: tuple[str, ...]) -> None:
     assert hosts_of(roster) == hosts
+
+
+def test_an_outer_optimizer_is_named_and_on_one_device_does_nothing() -> None:
+    moved = job().replace(outer=DiLoCoConfig())
+    assert " · averages parameters, then diloco · " in rig_line(moved, REHEARSAL)
+    assert " · solo, nothing to average (outer=diloco does nothing here) · " in rig_line(moved, REHEARSAL[:1])
