@@ -20,6 +20,7 @@ from flodl.spec.codec import load_spec, sha256
 from flodl.spec.elche import ElCheConfig
 from flodl.spec.guard import TrendGuardConfig
 from flodl.spec.job import JobSpec, MetaConfig
+from flodl.spec.outer import AverageConfig
 
 __all__ = ["Arm", "Arms", "refuse_finished"]
 
@@ -69,7 +70,7 @@ class Arms:
         """Raise Skipped where one device trains alone, and an earlier arm differs in nothing that matters then."""
         if not self.is_sweep or uncounted(job) or len(roster(job, gpus_of(job))) > 1:
             return
-        bare = job.replace(elche=ElCheConfig(), guard=TrendGuardConfig(), meta=MetaConfig())
+        bare = job.replace(elche=ElCheConfig(), guard=TrendGuardConfig(), meta=MetaConfig(), outer=AverageConfig())
         earlier = self.alone.setdefault(sha256(bare), " ".join(overrides))
         if earlier != " ".join(overrides):
             raise Skipped(f"one device trains alone and averages nothing, so this is the same as {earlier}; "

@@ -17,7 +17,7 @@ from flodl.spec.cluster import HostSpec
 from flodl.spec.codec import sha256
 from flodl.spec.devices import named_count
 from flodl.spec.job import JobSpec
-from flodl.spec.outer import AverageConfig
+from flodl.spec.outer import outer_name
 
 __all__ = ["gpus_of", "plan_lines", "uncounted"]
 
@@ -65,8 +65,8 @@ def _averaging(job: JobSpec, places: tuple[Place, ...]) -> str:
     if not places and job.elche.mode == "auto":
         return "nccl_cadence where every rank has a GPU of its own, else cpu_cadence"
     config = job.elche.resolved(resolve_mode(places))
-    outer = "" if isinstance(job.outer, AverageConfig) else f", then {job.outer.__struct_config__.tag}"
-    return f"{config.mode}: {config.averages} over {config.backend}{outer}"
+    outer = outer_name(job.outer)
+    return f"{config.mode}: {config.averages} over {config.backend}" + (f", then {outer}" if outer else "")
 
 
 def _rank_line(place: Place) -> str:

@@ -13,7 +13,7 @@ from flodl.spec.job import EMA_FIGURE, JobSpec, MembershipConfig
 from flodl.spec.loader import LoaderConfig
 from flodl.spec.model import read_model
 from flodl.spec.optim import read_groups
-from flodl.spec.outer import AverageConfig
+from flodl.spec.outer import outer_name
 from flodl.spec.reader import shown
 from flodl.spec.stop import TRAIN, EarlyConfig, StopConfig, TargetConfig
 
@@ -166,9 +166,9 @@ def _nccl_without_gpus(job: JobSpec) -> Iterator[Problem]:
 
 def _outer_without_consensus(job: JobSpec) -> Iterator[Problem]:
     """An outer optimizer needs parameters of which a mean is made, and a mean that everybody adopts."""
-    if isinstance(job.outer, AverageConfig):
+    name, constraint, remedy = outer_name(job.outer), "", ""
+    if not name:
         return
-    name, constraint, remedy = str(job.outer.__struct_config__.tag), "", ""
     if job.elche.averages == "gradients":
         constraint = f"moves the consensus of parameters, and elche={job.elche.mode} averages gradients"
         remedy = "set elche.average=parameters, choose a cadence mode or cpu_async, or outer=average"

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from flodl.spec.value import Positive, Value
 
-__all__ = ["AverageConfig", "DiLoCoConfig", "OuterConfig", "SlowMoConfig"]
+__all__ = ["AverageConfig", "DiLoCoConfig", "OuterConfig", "SlowMoConfig", "outer_name"]
 
 Momentum = Annotated[float, Meta(ge=0, lt=1)]
 
@@ -41,3 +41,8 @@ class DiLoCoConfig(Value, frozen=True, kw_only=True, tag_field="name", tag="dilo
 
 
 OuterConfig = AverageConfig | SlowMoConfig | DiLoCoConfig
+
+
+def outer_name(outer: OuterConfig) -> str:
+    """As in `outer.name`; "" where the mean is taken as it is."""
+    return "" if isinstance(outer, AverageConfig) else str(outer.__struct_config__.tag)
