@@ -14,6 +14,7 @@ import msgspec
 from flodl.caller import Caller
 from flodl.decide.messages import Command, EpochEnded, Event, IntervalEnded, RankDied, RankReady, RunWindow
 from flodl.decide.roster import Place
+from flodl.engine.signals import Stoppable
 from flodl.errors import Interrupted, NotReady, RunLost
 from flodl.probe.watching import GpuWatch
 from flodl.record.folder import RunFolder
@@ -90,8 +91,15 @@ class Story:
             if self.shown is not None:
                 self.shown.foreign(prefix, clean(text))
 
+    def begin(self, shown: Terminal, world: Stoppable) -> None:
+        """The run is shown here from now on, and can be stopped."""
+        self.shown = shown
+        self.caller.on_world(world)
+
     def count_strangers(self, number: int) -> None:
-        """So many connections to the run's ports were nobody's of the run: told once, when it is over."""
+        """So many connections to the run's ports were nobody's of the run: told once, when it is over, after all else
+        that came in."""
+        self.pass_on()
         if number > 0 and self.shown is not None:
             told = f"warning: {number} connections to the controller's ports came from nobody of this run: refused"
             self.folder.log.append(told)

@@ -175,8 +175,7 @@ def _train_on(scene: _Scene, story: Story, listeners: tuple[drive.Listener, ...]
             pass_gate(job, fleet, mustered, endpoints)
         hosts = launches(job, places, run_id=folder.run_id, keys=keys, endpoints=endpoints, threads=threads)
         with SignalWatch(world), terminal(coordinator.view, console, len(places)) as shown:
-            story.shown = shown
-            story.caller.on_world(world)
+            story.begin(shown, world)
             folder.log.append("the hosts are ready: ranks are started")
             shown.say(rig)
             _begin(job, world, origin)
@@ -186,7 +185,6 @@ def _train_on(scene: _Scene, story: Story, listeners: tuple[drive.Listener, ...]
             try:
                 end = drive.run(coordinator, world, heard, tick=_tick(story, shown, coordinator))
             finally:
-                story.pass_on()
                 story.count_strangers(world.server.strangers() - tried)
     story.pass_on()  # what was said of hosts while the run was ended
     folder.status.write(coordinator.view(), state=end.status)
