@@ -46,9 +46,9 @@ RINGS = {
     "lab": "ring5",
 }
 SLOW = {"ring4", "ring5"}
-# Folders whose files one worker runs, one after another: those that share one device, and those that claim moments,
+# Folders and files that one worker runs, one after another: those that share one device, and those that claim moments,
 # so that at most the other workers' tests, never two of their own kind, share the cores with them.
-TOGETHER = {"gpu": "gpu", "chaos": "timed", "lab": "timed"}
+TOGETHER = {"gpu": "gpu", "chaos": "timed", "lab": "timed", "test_random.py": "random schedules"}
 GRACE_SECONDS = 5.0
 MARK = "FLODL_TEST_SESSION"
 
@@ -70,7 +70,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scopes(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return TOGETHER.get(Path(file).parent.name, file)
+            return TOGETHER.get(Path(file).name) or TOGETHER.get(Path(file).parent.name, file)
 
     return Scopes(config, log)
 
