@@ -259,6 +259,23 @@ def test_newcomers_alone_go_on_where_they_hold_the_round_already() -> None:
     assert set(windows(hand)) == {1}
 
 
+def test_of_newcomers_alone_the_one_that_holds_the_round_hands_it_on() -> None:
+    hand = three()
+    hand.round()
+    lose(hand, 1, last_round=1)
+    lose(hand, 2, last_round=1)
+    wait(hand, 2.0)
+    for rank in (1, 2):
+        hand.ready(rank, incarnation=1)
+    assert at_edge(hand).joiners == (1, 2)
+    hand.tell(RankDied(at=hand.later(), rank=0, cause="killed"))
+    hand.formed(1, 0)
+    group = only(FormGroup, hand.formed(2, 2))
+    assert (group.source, group.joiners) == (2, (1,))
+    regroup(hand, 2)
+    assert set(windows(hand)) == {1, 2}
+
+
 def test_where_nobody_who_is_left_holds_the_weights_the_run_is_over() -> None:
     hand, _ = joining(2)
     hand.tell(RankDied(at=hand.later(), rank=0, cause="killed"))
