@@ -334,6 +334,18 @@ def test_no_replacement_is_started_for_a_run_that_is_about_to_stop() -> None:
     assert not [command for command in wait(hand, 10.0) if isinstance(command, Restart)]
 
 
+def test_a_replacement_that_dies_while_the_run_is_being_ended_changes_nothing() -> None:
+    hand = three(membership=MembershipConfig(rejoin=True, max_failure=2))
+    hand.round()
+    lose(hand, last_round=1)
+    only(Restart, wait(hand, 1.0))
+    hand.died(2)
+    hand.tell(RankDied(at=hand.later(), rank=1, cause="killed", incarnation=1))
+    assert [type(command) for command in hand.said] == [Alert]
+    hand.formed(0, 1)
+    assert only(SaveBegun, hand.said).why == "max_failure_exceeded"
+
+
 def test_a_stop_while_one_joins_ends_the_run_at_that_edge() -> None:
     hand, _ = joining()
     assert hand.stop() == ()
