@@ -33,6 +33,12 @@ def weights(folder: Path) -> dict[str, Any]:
     return load_file(folder / "checkpoints" / "weights.safetensors")
 
 
+def newest_outer(folder: Path) -> tuple[int, dict[str, Any]]:
+    """The round of the newest bundle, and its outer member."""
+    number = json.loads((folder / "checkpoints" / "model.meta.json").read_text())["round"]
+    return number, load_file(folder / "checkpoints" / f"model.r{number}.outer.fdl")
+
+
 @pytest.mark.parametrize("optim", [("optim=sgd",), ("optim=adamw", "scheduler=cosine")])
 def test_a_resumed_run_ends_with_the_parameters_of_one_that_did_not_stop(
     tmp_path: Path, optim: tuple[str, ...]
@@ -53,6 +59,7 @@ def test_a_resumed_run_ends_with_the_parameters_of_one_that_did_not_stop(
 def test_in_a_cadence_each_rank_gets_back_what_it_held_and_runs_the_stored_quota(tmp_path: Path) -> None:
     job = ("cluster=rehearsal", "model=mlp", "trainer.num_epochs=3", "trainer.batch_size=4", "elche=cpu_cadence")
     job += ("elche.max_anchor=10",)  # so that an epoch has many windows on a busy machine, too
+    job += ("outer=diloco", f"trainer.ema={SMALL}")
     carried_out(tmp_path, *job, "eval=off", "hydra.run.dir=first", f"stop.max_samples={int(1.37 * SMALL)}")
     carried_out(tmp_path, "task=resume", "run=first", "stop.max_samples=null", "hydra.run.dir=second")
     entries = journal(tmp_path / "second")
@@ -70,6 +77,12 @@ def test_in_a_cadence_each_rank_gets_back_what_it_held_and_runs_the_stored_quota
     assert {w.to[0]: w.rounds[0].batches for w in windows} == stored.quotas(SMALL // 4, {}).by_rank
     assert end_of(tmp_path / "second").totals.samples_done == 3 * SMALL
     assert audit(tmp_path / "second") == (0, 0)
+    rounds, outer = newest_outer(tmp_path / "second")
+    assert outer["velocity/."] == rounds  # what an outer optimizer has taken in, over both runs
+    assert outer["ema/."] == pytest.approx(1.0 - 0.5**3)  # of three half-lives
+    assert (
+        weights(tmp_path / "second").keys() == load_file(tmp_path / "second/checkpoints/weights.ema.safetensors").keys()
+    )
 
 
 LOUD = """
@@ -117,7 +130,6 @@ def test_a_killed_run_goes_on_beside_training_with_its_elastic_center_and_its_sc
     assert audit(tmp_path / "second") == (0, 0)
 
 
-@pytest.mark.row(24)
 def test_an_interrupted_run_says_how_it_goes_on_and_another_world_size_takes_it_over(tmp_path: Path) -> None:
     with command(tmp_path, *LONG) as run:
         run.trains()
@@ -135,7 +147,6 @@ def test_an_interrupted_run_says_how_it_goes_on_and_another_world_size_takes_it_
     assert end_of(tmp_path / "second").totals.samples_done % LARGE == 0
 
 
-@pytest.mark.row(24)
 def test_another_seed_model_or_data_is_refused_by_its_first_difference(tmp_path: Path) -> None:
     carried_out(tmp_path, *PAIR, "trainer.limit_batches=4", "hydra.run.dir=first")
     refused = (
