@@ -108,7 +108,7 @@ def compare(arms: Sequence[Arm], question: Question | None = None) -> Comparison
     verdicts = _verdicts(all_compared, asked, metric, epoch, goal)
     by = verdicts[0].by if verdicts else asked.by or "time_to_target"
     return Comparison(
-        conclusion=_conclusion(groups, verdicts, metric),
+        conclusion=_missed(goal, all_compared) + _conclusion(groups, verdicts, metric),
         epoch=epoch,
         metric=metric,
         target=goal,
@@ -224,6 +224,14 @@ def goal_words(goal: Goal) -> str:
     """A goal for people."""
     what = f"{metric_words(goal.metric)} of {goal.value:.4g} or {'less' if goal.less else 'more'}"
     return what if goal.is_given else f"{what} (which every arm reached)"
+
+
+def _missed(goal: Goal | None, arms: Sequence[Compared]) -> str:
+    """What to say before all else where a target was set and nobody came there."""
+    if goal is None or not any(arm.counts for arm in arms):
+        return ""
+    met = any(arm.figures is not None and arm.figures.seconds_to_target is not None for arm in arms if arm.counts)
+    return "" if met else f"No arm reached {goal_words(goal)}. "
 
 
 def _conclusion(groups: Sequence[Group], verdicts: Sequence[Verdict], metric: str) -> str:

@@ -129,7 +129,7 @@ def shown(value: float | None, figure: Figure) -> str:
         return f"{value:.1%}"
     if figure.digits == 0:
         return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
-    if abs(value) >= 1000.0:
+    if abs(value) >= min(1000.0, 10.0**figure.digits):
         return f"{value:,.0f}"
     return f"{value:.{figure.digits}g}"
 

@@ -57,7 +57,7 @@ def scale_of(
         return Scale(10.0 ** math.floor(_log(low)), 10.0 ** math.ceil(_log(high)), start, stop, is_log=True)
     low = 0.0 if from_zero and low > 0.0 else low
     if high == low:
-        low, high = (low - 0.5, high + 0.5) if low else (0.0, 1.0)
+        low, high = (low - abs(low) / 2, low + abs(low) / 2) if low else (0.0, 1.0)
     for _ in range(2):  # rounding outwards may ask for a coarser step
         step = _step(high - low)
         low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step

@@ -139,6 +139,9 @@ def test_a_given_target_epoch_metric_and_criterion_are_taken() -> None:
     missed = compare(ALL, Question(target=TargetConfig(metric="loss", value=0.35))).arms[3].figures
     assert missed is not None
     assert missed.seconds_to_target is None, "never reached is absent, not 0"
+    beyond = compare(ALL, Question(target=TargetConfig(metric="loss", value=0.01)))
+    assert beyond.conclusion.startswith("No arm reached evaluated loss of 0.01 or less. elche=cpu_async is best by ")
+    assert beyond.by == "quality"
 
 
 def test_what_is_not_there_is_absent_and_not_0() -> None:
