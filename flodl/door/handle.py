@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 from flodl.decide.messages import CallbackResult, Command, End, EpochEnded, Event, Goodbye, WindowDone
 from flodl.decide.totals import EpochMetrics
 from flodl.door.config import EvalResultFn, MetricsFn
+from flodl.door.signals import ProgramSignals
 from flodl.engine.signals import Stoppable
+from flodl.errors import Interrupted
 from flodl.record.folder import RunFolder
 from flodl.spec.job import JobSpec
 from flodl.tasks import failure
@@ -62,10 +64,12 @@ class RunHandle:
         self._metrics_fn, self._eval_result_fn = metrics_fn, eval_result_fn
         self._record = folder
         self._epochs: queue.SimpleQueue[EpochMetrics] = queue.SimpleQueue()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._world: Stoppable | None = None
         self._stop_reason = ""
         self._hurry_reason = ""
+        self._is_interrupted = False
+        self._signals = ProgramSignals(self)
         self._end: End | None = None
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
@@ -94,7 +98,7 @@ class RunHandle:
 
     def stop(self, reason: str = "the program asked for it") -> None:
         """Ask for the end at the next averaging, saved; `join` then returns what there is. Safe in any thread."""
-        with self._lock:
+        with self._lock:  # reentrant: a signal may come while it is held
             self._stop_reason = self._stop_reason or reason
             if self._world is not None:
                 self._world.request_stop(reason)
@@ -104,19 +108,17 @@ class RunHandle:
 
         A run that was stopped by `stop` or a rule has a state, too. Raises the FlodlError that the command line would
         end with (ConfigError, NotReady, RunFailed, RunLost, Interrupted), or what a callback of this program raised.
-        Ctrl-C while waiting stops the run in order, a second one at once.
         """
         assert self._thread is not None
-        while self._thread.is_alive():
-            try:
-                self._thread.join(POLL_SECONDS)
-            except KeyboardInterrupt:
-                self._interrupt()
+        while self._thread.is_alive():  # in pieces: a signal is heard between two of them
+            self._thread.join(POLL_SECONDS)
+        self._signals.end()
         if self._error is not None:
             raise self._error
         assert self._end is not None
         error = failure(self._end)
-        if error is not None and not (self._stop_reason and self._end.exit_code == error.exit_code == 75):
+        is_wanted = self._end.exit_code == Interrupted.RESUMABLE and not self._is_interrupted
+        if error is not None and not is_wanted:
             error.is_told = True  # the run's summary ends with it
             raise error
         return _state(self._record, self.spec)
@@ -132,6 +134,7 @@ class RunHandle:
             except BaseException as error:  # noqa: BLE001  raised again by `join`
                 self._error = error
 
+        self._signals.begin()
         self._thread = threading.Thread(target=run, name="flodl-run")
         self._thread.start()
         return self
@@ -156,15 +159,16 @@ class RunHandle:
             for result in filter(_is_evaluation, event.callbacks):
                 self._eval_result_fn(result.epoch, result.values)
 
-    def _interrupt(self) -> None:
-        if not self._stop_reason:
-            self.stop("Ctrl-C")
-            self._stop_reason = ""  # it ends as a command does that was interrupted
-            self._hurry_reason = "Ctrl-C"
-            return
-        with self._lock:
-            if self._world is not None:
-                self._world.hurry("Ctrl-C, once more")
+    def interrupt(self, reason: str) -> None:
+        """The program was told to end: the run ends at its next averaging, saved, and `join` raises Interrupted."""
+        self._is_interrupted = True
+        self.stop(reason)
+
+    def hurry(self, reason: str) -> None:
+        """It was told again: everything ends now."""
+        self._hurry_reason = reason
+        if self._world is not None:
+            self._world.hurry(reason)
 
 
 def _is_evaluation(result: CallbackResult) -> bool:

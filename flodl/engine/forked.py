@@ -13,11 +13,13 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 import warnings
 from pathlib import Path
 from typing import IO, NoReturn
 
+from flodl.engine.lifeline import die_with_parent
 from flodl.errors import HostUnready
 from flodl.ports import HostCall
 
@@ -33,6 +35,7 @@ class ForkedAgent:
 
     def __init__(self) -> None:
         is_one_threaded = not _rest()
+        program = os.getpid() if threading.current_thread() is threading.main_thread() else None
         sys.stdout.flush()
         sys.stderr.flush()
         orders, words, errors = (os.pipe2(os.O_CLOEXEC) for _ in range(3))
@@ -42,7 +45,7 @@ class ForkedAgent:
         if self._pid == 0:
             for fd in (orders[1], words[0], errors[0]):
                 os.close(fd)
-            _become_agent(orders[0], words[1], errors[1], is_one_threaded)
+            _become_agent((orders[0], words[1], errors[1]), program, is_one_threaded)
         for fd in (orders[0], words[1], errors[1]):
             os.close(fd)
         self._stdin: IO[bytes] = os.fdopen(orders[1], "wb", buffering=0)
@@ -112,12 +115,15 @@ def _rest() -> bool:
     return all(pause is not None and pause(OMP_PAUSE_HARD) == 0 for pause in pauses)
 
 
-def _become_agent(orders: int, words: int, errors: int, is_one_threaded: bool) -> NoReturn:
-    """In the child, for good."""
+def _become_agent(descriptors: tuple[int, int, int], program: int | None, is_one_threaded: bool) -> NoReturn:
+    """In the child, for good. program: dies with it (another fork of the program's may hold our input open); None: it
+    was forked from a thread that may end before."""
     code = 70
     try:
+        if program is not None:
+            die_with_parent(program)
         os.setsid()
-        for descriptor, standard in ((orders, 0), (words, 1), (errors, 2)):
+        for standard, descriptor in enumerate(descriptors):
             os.dup2(descriptor, standard)
             os.close(descriptor)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -1,0 +1,66 @@
+"""Signals while a program's run is under way: asked once, then at once; what the program has claimed stays its own."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from flodl.door.signals import ProgramSignals
+
+
+class Run:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self.heard: list[str] = []
+
+    def interrupt(self, reason: str) -> None:
+        self.heard.append(reason)
+
+    def hurry(self, reason: str) -> None:
+        self.heard.append(reason)
+
+
+@pytest.fixture(autouse=True)
+def usual() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in zip(before, (signal.default_int_handler, signal.SIG_DFL, signal.SIG_IGN), strict=True):
+        signal.signal(number, handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_the_first_asks_and_the_second_ends_and_what_is_ignored_stays_so() -> None:
+    run = Run()
+    signals = ProgramSignals(run)
+    signals.begin()
+    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+        signal.raise_signal(number)
+    assert run.heard == ["SIGTERM", "second signal (SIGINT)"]
+    signals.end()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_handler_of_the_programs_own_is_left_alone() -> None:
+    own: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: own.append(number))
+    run = Run()
+    signals = ProgramSignals(run)
+    signals.begin()
+    signal.raise_signal(signal.SIGTERM)
+    signals.end()
+    assert (run.heard, own) == ([], [signal.SIGTERM])
+
+
+def test_when_the_run_is_over_a_signal_is_the_programs_again() -> None:
+    run = Run()
+    ProgramSignals(run).begin()
+    run.is_over = True
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    assert run.heard == []
