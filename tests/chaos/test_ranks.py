@@ -21,6 +21,7 @@ from flodl.decide.messages import (
     WindowDone,
 )
 from flodl.engine.failpoints import Failpoint
+from flodl.record.bundle import BundleStore
 from tests.chaos.stage import BATCH, SCALE, Stage, Tale
 
 NOTICED_SECONDS = 0.5
@@ -135,6 +136,16 @@ def test_max_failure_saves_with_the_freshest_survivor_and_ends_as_failed(stage: 
     assert (save.why, save.rank != 1) == ("max_failure_exceeded", True)
     tale.assert_weights()
     assert tale.told[-1][0].at - tale.struck[1] < 5.0, "nobody waits for a dead quorum"
+
+
+@pytest.mark.row(8)
+def test_when_all_ranks_are_lost_the_newest_bundle_says_so(stage: Stage, tmp_path: Path) -> None:
+    faults = [kill(0, 1, 2, point="step.inside", epoch=2, skip=3)]
+    tale = stage.run(tmp_path / "run", "checkpoint.every_epochs=1", faults=faults)
+    assert (tale.end.status, tale.end.exit_code) == ("failed", 4), tale.shown
+    assert "no rank is left" in tale.end.reason
+    newest = BundleStore(tale.folder / "checkpoints").load().bundle
+    assert (newest.meta.epoch in (1, 2), newest.meta.reason) == (True, "all_ranks_lost")
 
 
 @pytest.mark.row(8)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
 import torch
 
 from flodl.decide.messages import BundleKept, SaveBegun, WindowDone
@@ -41,7 +40,6 @@ def judged(folder: Path) -> list[float]:
     return [value for number, value in found.items() if number in kept]
 
 
-@pytest.mark.row(8)
 def test_saves_by_the_clock_the_best_stays_and_what_is_left_when_all_ranks_are_lost_says_so(tmp_path: Path) -> None:
     """Then another run goes on from it."""
     job = ("cluster=rehearsal", "model=mlp", "elche=cpu_cadence", "trainer.batch_size=4", "trainer.num_epochs=100000")
@@ -79,7 +77,6 @@ class Canary:
         return os.mkdir, ("canary",)
 
 
-@pytest.mark.row(24)
 def test_what_is_damaged_foreign_or_newer_is_refused_by_name_and_latest_valid_says_what_it_passes_over(
     tmp_path: Path,
 ) -> None:

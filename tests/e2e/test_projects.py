@@ -120,7 +120,6 @@ def test_a_stale_file_on_one_host_is_refused_by_name(tmp_path: Path) -> None:
     assert "Traceback" not in said
 
 
-@pytest.mark.row(25)
 @pytest.mark.parametrize(
     ("probe", "words"),
     [("true", "train.npz is not what localhost has in"), ("false", "the data differ: rank 0 on localhost has")],

@@ -368,6 +368,7 @@ DIFFERENCES = {
 }
 
 
+@pytest.mark.row(24)
 @pytest.mark.parametrize("name", DIFFERENCES)
 def test_the_first_difference_is_named_and_nothing_has_changed(name: str) -> None:
     net, optimizer, words = DIFFERENCES[name]

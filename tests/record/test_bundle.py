@@ -173,6 +173,7 @@ def test_after_going_back_the_last_saved_counts_as_the_newest_whatever_its_round
 # ------------------------------------------------------------------------------------------- what has been damaged
 
 
+@pytest.mark.row(24)
 def test_a_flipped_byte_is_told_with_member_and_digest(runs: Path) -> None:
     save(store(runs), 3)
     path = runs / f"{STEM}.r3.outer.fdl"
@@ -192,12 +193,14 @@ def test_a_size_that_is_wrong_is_told_before_a_byte_is_read(runs: Path) -> None:
     assert refusal(store(runs)) == f"{path}: is damaged: {1 << 42} bytes, and its meta says 6800"
 
 
+@pytest.mark.row(24)
 def test_a_missing_member_is_told(runs: Path) -> None:
     save(store(runs), 3)
     (runs / f"{STEM}.r3.fdl").unlink()
     assert refusal(store(runs), 3) == f"{runs}/{STEM}.r3.fdl: is damaged: the file is missing"
 
 
+@pytest.mark.row(24)
 def test_latest_valid_goes_back_to_the_newest_whole_one_and_says_so(runs: Path) -> None:
     kept = store(runs, keep=None)
     for n in (1, 2, 3):
@@ -231,6 +234,7 @@ def test_no_bundle_of_that_round_or_none_at_all(runs: Path) -> None:
     assert refusal(store(runs), 5) == f"{runs}: holds no bundle of round 5; there are rounds 4"
 
 
+@pytest.mark.row(24)
 @pytest.mark.parametrize(
     ("change", "words"),
     [
