@@ -108,14 +108,19 @@ def test_modes_expand_to_arms_of_which_some_are_for_another_rig_and_loggers_hear
         assert heard[-1] == {"kind": "compare", "losses": [*losses, None, None]}
 
 
-def test_a_job_whose_middle_arm_fails_is_compared_and_ends_with_1(tmp_path: Path) -> None:
+def test_a_job_whose_middle_arm_fails_twice_is_compared_and_ends_with_1(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(STEP)
     usual = "flodl.steps.classification.Classification"
-    with flodl(tmp_path, f"step._target_={usual},mine.Failing,{usual}", *SHORT, "elche=cpu_cadence") as sweep:
+    again = (*SHORT, "elche=cpu_cadence", "hydra.launcher.retries=1")
+    with flodl(tmp_path, f"step._target_={usual},mine.Failing,{usual}", *again) as sweep:
         assert sweep.end() == 1
         assert sweep.of_arms("status") == ["done", "failed", "done"]
         assert "a label of 12 in ten classes" in sweep.arms[1]["reason"]
         assert sweep.arms[1]["result"]["status"] == "failed"
+        assert sweep.of_arms("folder") == ["0", "1.2", "2"], "a second try goes into a folder of its own"
+        assert sweep.of_arms("attempts") == [1, 2, 1]
+        for folder in ("1", "1.2"):
+            assert read_result(sweep.place / folder / "result.json").status == "failed"
         assert sweep.arms[2]["result"]["samples_done"] > 0
         assert "1 of 3 arms failed" in sweep.output
         assert "Error executing job" not in sweep.output, "the table says it"
@@ -132,20 +137,10 @@ def test_what_was_run_before_is_not_run_again(tmp_path: Path) -> None:
         assert sweep.arms[0]["result"]["status"] == "done", "its figures are compared"
     with flodl(tmp_path, "trainer.seed=3", *command) as sweep:
         assert sweep.end() == 0
-    with flodl(tmp_path, "trainer.seed=3,2", *command, "hydra.launcher.skip_completed=true") as sweep:
+    with flodl(tmp_path, "trainer.seed=3", *command, "hydra.launcher.skip_completed=true") as sweep:
         assert sweep.end() == 0
         *_, shown = sorted((tmp_path / "outputs").rglob("comparison.json"), key=lambda path: path.stat().st_mtime_ns)
-        assert [arm["status"] for arm in json.loads(shown.read_text())["arms"]] == ["skipped", "done"]
-
-
-def test_a_second_try_goes_into_a_folder_of_its_own(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(STEP)
-    once = ("step._target_=mine.Failing", *SHORT, "elche=cpu_cadence", "hydra.launcher.retries=1")
-    with flodl(tmp_path, "trainer.seed=1", *once, SAME_FOLDER) as sweep:
-        assert sweep.end() == 1
-        assert (sweep.arms[0]["name"], sweep.arms[0]["folder"], sweep.arms[0]["attempts"]) == ("0", "0.2", 2)
-        for folder in ("0", "0.2"):
-            assert read_result(sweep.place / folder / "result.json").status == "failed"
+        assert [arm["status"] for arm in json.loads(shown.read_text())["arms"]] == ["skipped"]
 
 
 @pytest.mark.parametrize(
