@@ -21,6 +21,7 @@ from flodl.record import figures
 from flodl.record.folder import RunFolder
 from flodl.record.result import Result
 from flodl.record.sweep import SweepFolder
+from flodl.report.arm import Arm
 from flodl.report.gather import arms_of_sweep
 from flodl.spec.codec import job_to_plain, load_spec
 from flodl.spec.component import Component
@@ -120,38 +121,47 @@ def made(job: JobSpec) -> dict[str, Logger]:
 
 
 def tell_sweep(sweep: SweepFolder, say: Say) -> None:
-    """A sweep is over: its comparison goes to every logger that heard of one of its arms, once."""
+    """A sweep is over: its comparison goes to every logger that heard of one of its arms, once. Raises nothing."""
     if not sweep.comparison_json_path.is_file():
         return
-    arms = arms_of_sweep(sweep)
-    own = [
-        sweep.path / arm.folder for arm in arms if arm.attempts and arm.folder and not Path(arm.folder).is_absolute()
-    ]
-    jobs = [job for job in map(_job_of, own) if job is not None and job.logger]
-    if not jobs:
+    try:
+        arms = arms_of_sweep(sweep)
+        loggers = _loggers_of(sweep, arms)
+        text = sweep.comparison_markdown_path.read_text() if loggers else ""
+    except (FlodlError, OSError) as error:
+        say(f"warning: no logger is told of the comparison: {error}")
         return
     told = LoggedSweep(
         name=f"sweep {sweep.path.parent.name} {sweep.path.name}",
         folder=str(sweep.path),
-        text=sweep.comparison_markdown_path.read_text(),
-        arms=tuple(
-            LoggedArm(
-                name=arm.name,
-                overrides=arm.overrides,
-                status=arm.status,
-                folder=str(sweep.path / arm.folder) if arm.folder else "",
-                figures={} if arm.result is None else figures.of_result(arm.result),
-            )
-            for arm in arms
-        ),
+        text=text,
+        arms=tuple(_logged(sweep, arm) for arm in arms),
     )
-    distinct = {repr(sorted(job.logger.items())): job for job in jobs}
-    couriers = [Courier(name, logger) for job in distinct.values() for name, logger in made(job).items()]
+    couriers = [Courier(name, logger) for name, logger in loggers]
     for courier in couriers:
         courier.post(lambda logger: logger.compare(told))
     _finish(couriers, END_SECONDS, say)
-    for text in _troubles(couriers):
-        say(text)
+    for line in _troubles(couriers):
+        say(line)
+
+
+def _loggers_of(sweep: SweepFolder, arms: Sequence[Arm]) -> list[tuple[str, Logger]]:
+    """Those of the arms that ran in this sweep, each once. Raises ConfigError."""
+    own = [arm.folder for arm in arms if arm.attempts and arm.folder and not Path(arm.folder).is_absolute()]
+    jobs = [job for folder in own if (job := _job_of(sweep.path / folder)) is not None]
+    distinct = {(name, repr(component)): job.replace(logger={name: component})
+                for job in jobs for name, component in job.logger.items()}  # fmt: skip
+    return [pair for job in distinct.values() for pair in made(job).items()]
+
+
+def _logged(sweep: SweepFolder, arm: Arm) -> LoggedArm:
+    return LoggedArm(
+        name=arm.name,
+        overrides=arm.overrides,
+        status=arm.status,
+        folder=str(sweep.path / arm.folder) if arm.folder else "",
+        figures={} if arm.result is None else figures.of_result(arm.result),
+    )
 
 
 def _made(name: str, component: Component, tree: dict[str, Any], problems: list[Problem]) -> Logger | None:

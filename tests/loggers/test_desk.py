@@ -148,3 +148,13 @@ def test_a_sweeps_comparison_goes_once_to_each_logger_of_its_arms(tmp_path: Path
                                                               ("3", "skipped")]  # fmt: skip
     assert found.arms[0].figures["eval/accuracy"] == 0.9694
     assert found.arms[3].figures == {}
+
+
+def test_a_comparison_that_cannot_be_read_is_told_and_ends_nothing(tmp_path: Path) -> None:
+    said: list[str] = []
+    sweep = SweepFolder(tmp_path)
+    tell_sweep(sweep, said.append)
+    assert said == [], "there is none"
+    sweep.write_comparison(b"{", "")
+    tell_sweep(sweep, said.append)
+    assert said[0].startswith("warning: no logger is told of the comparison: ")
