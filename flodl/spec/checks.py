@@ -43,7 +43,7 @@ def ineffective(job: JobSpec) -> tuple[Problem, ...]:
     found.extend(_unused_stopping(job.stop))
     found.extend(_unused_evaluation(job))
     found.extend(_unused_no_decay(job))
-    found.extend(_unused_restarts(job.membership))
+    found.extend(_unused_restarts(job))
     return tuple(found)
 
 
@@ -114,7 +114,11 @@ def _unused_no_decay(job: JobSpec) -> Iterator[Problem]:
                       constraint="is ignored: optim.weight_decay is 0")  # fmt: skip
 
 
-def _unused_restarts(membership: MembershipConfig) -> Iterator[Problem]:
+def _unused_restarts(job: JobSpec) -> Iterator[Problem]:
+    membership = job.membership
+    if membership.rejoin and job.loop is not None:
+        yield Problem(key="membership.rejoin", value="true",
+                      constraint="is ignored: a loop of your own ends with its first death")  # fmt: skip
     if not membership.rejoin and membership.max_restarts != MembershipConfig().max_restarts:
         yield Problem(key="membership.max_restarts", value=shown(membership.max_restarts),
                       constraint="is ignored: membership.rejoin is false")  # fmt: skip

@@ -157,7 +157,8 @@ def test_a_typed_trust_is_enough(flodl: Flodl, capsys: pytest.CaptureFixture[str
 
 def test_what_has_no_effect_is_a_warning(flodl: Flodl) -> None:
     said = flodl("cluster=rehearsal", "elche=cpu_cadence", "elche.easgd_alpha=0.5", "elche.partition_ratios=[1,1]",
-                 "launch.dry_run=true", code=0)  # fmt: skip
+                 "membership.max_restarts=5", "launch.dry_run=true", code=0)  # fmt: skip
+    assert "warning: membership.max_restarts=5: is ignored: membership.rejoin is false" in said
     assert "warning: elche.easgd_alpha=0.5: is ignored: only cpu_async uses it, and the mode is cpu_cadence" in said
     assert "warning: elche.partition_ratios=[1.0, 1.0]: is ignored" in said
 
