@@ -75,14 +75,15 @@ def ddp_trained(*overrides: str) -> Figures:
     ranks = sum(named_count(host.local_devices) or 0 for host in job.cluster.workers)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "figures"
-        mp.spawn(_rank, args=(job, ranks, f"{folder}/store", str(out)), nprocs=ranks)
+        mp.spawn(_rank, args=(job, ranks, f"{folder}/store", str(out)), nprocs=ranks)  # pyright: ignore[reportPrivateImportUsage]
         return json.loads(out.read_text())
 
 
 def _rank(rank: int, job: JobSpec, ranks: int, store: str, out: str) -> None:
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    dist.init_process_group("gloo", store=dist.FileStore(store, ranks), rank=rank, world_size=ranks)
+    meeting = dist.FileStore(store, ranks)  # pyright: ignore[reportPrivateImportUsage]
+    dist.init_process_group("gloo", store=meeting, rank=rank, world_size=ranks)
     cpu = torch.device("cpu")
     built = build(job, Surroundings(device=cpu, num_ranks=ranks))
     model: Any = DistributedDataParallel(built.model)
@@ -106,7 +107,7 @@ def _rank(rank: int, job: JobSpec, ranks: int, store: str, out: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("jobs", nargs="+", choices=list(JOBS))
     parser.add_argument("--arms", nargs="+", default=["solo", DDP, *list(ARMS)[1:]], choices=[*ARMS, DDP])
     parser.add_argument("--seeds", type=int, default=3)
