@@ -28,14 +28,17 @@ if TYPE_CHECKING:
     from flodl.spec.guard import MsfGuardConfig, NoGuardConfig, TrendGuardConfig
     from flodl.spec.job import EvalConfig, JobSpec, MembershipConfig
     from flodl.spec.loader import LoaderConfig
+    from flodl.spec.outer import AverageConfig, DiLoCoConfig, SlowMoConfig
     from flodl.spec.stop import EarlyConfig, StopConfig, TargetConfig
 
 __all__ = [
+    "AverageConfig",
     "BestConfig",
     "CheckpointConfig",
     "ClusterBuilder",
     "ClusterSpec",
     "ConfigError",
+    "DiLoCoConfig",
     "EarlyConfig",
     "ElCheConfig",
     "ElCheMode",
@@ -57,6 +60,7 @@ __all__ = [
     "RunFailed",
     "RunHandle",
     "RunLost",
+    "SlowMoConfig",
     "StopConfig",
     "TargetConfig",
     "TrainedState",
@@ -85,6 +89,7 @@ _HOMES = {
     "flodl.spec.guard": ("MsfGuardConfig", "NoGuardConfig", "TrendGuardConfig"),
     "flodl.spec.job": ("EvalConfig", "JobSpec", "MembershipConfig"),
     "flodl.spec.loader": ("LoaderConfig",),
+    "flodl.spec.outer": ("AverageConfig", "DiLoCoConfig", "SlowMoConfig"),
     "flodl.spec.stop": ("EarlyConfig", "StopConfig", "TargetConfig"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

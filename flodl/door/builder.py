@@ -15,6 +15,7 @@ from flodl.spec.elche import ElCheConfig
 from flodl.spec.guard import GuardConfig
 from flodl.spec.job import EvalConfig, JobSpec, MembershipConfig
 from flodl.spec.loader import LoaderConfig
+from flodl.spec.outer import OuterConfig
 from flodl.spec.stop import StopConfig
 
 if TYPE_CHECKING:
@@ -90,6 +91,9 @@ class TrainerBuilder:
     def membership(self, membership: MembershipConfig) -> TrainerBuilder:
         return self._with(membership=membership)
 
+    def outer(self, outer: OuterConfig) -> TrainerBuilder:
+        return self._with(outer=outer)
+
     def loader(self, loader: LoaderConfig) -> TrainerBuilder:
         return self._with(loader=loader)
 
@@ -129,6 +133,10 @@ class TrainerBuilder:
 
     def compile(self, compiled: Literal["auto"] | bool) -> TrainerBuilder:
         return self._with(compile=compiled)
+
+    def ema(self, half_life: int) -> TrainerBuilder:
+        """The consensus's moving average is evaluated and kept beside it; half_life: samples of all ranks."""
+        return self._with(ema=half_life)
 
     def save_path(self, folder: str | Path) -> TrainerBuilder:
         return self._with(save_path=folder)

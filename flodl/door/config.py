@@ -18,6 +18,7 @@ from flodl.spec.elche import ElCheConfig
 from flodl.spec.guard import GuardConfig
 from flodl.spec.job import EvalConfig, MembershipConfig
 from flodl.spec.loader import LoaderConfig
+from flodl.spec.outer import OuterConfig
 from flodl.spec.stop import StopConfig
 from flodl.spec.value import Value
 
@@ -53,7 +54,8 @@ class TrainerConfig:
 
     dataset, eval_dataset: a function or class that gives a map-style data set (or a `Splits`), its import path, the
     name of a shipped choice, or a live data set (this machine only). batch_size: samples per batch and rank.
-    max_grad_norm, limit_batches, accumulate, micro_batch, precision, compile, seed, deterministic: as in ``trainer``.
+    max_grad_norm, limit_batches, accumulate, micro_batch, precision, compile, ema, seed, deterministic: as in
+    ``trainer``.
     save_path: the run folder, else a new one under ./outputs. resume_from: a run folder to go on from.
     checkpoint_every: epochs. scheduler_fn: optimizer -> a torch LRScheduler, or one of flodl's schedules.
     epoch_fn(epoch, model): in every rank, before its first batch of an epoch (from 0). eval_fn(model) -> a number, or
@@ -72,6 +74,7 @@ class TrainerConfig:
     guard: GuardConfig | None = None
     meta: bool | None = None
     membership: MembershipConfig | None = None
+    outer: OuterConfig | None = None
     loader: LoaderConfig | None = None
     eval: EvalConfig | None = None
     stop: StopConfig | None = None
@@ -85,6 +88,7 @@ class TrainerConfig:
     micro_batch: int | Literal["auto"] | None = None
     precision: Literal["auto", "float32", "bfloat16", "float16"] | None = None
     compile: Literal["auto"] | bool | None = None
+    ema: int | None = None
     save_path: str | Path | None = None
     resume_from: str | Path | None = None
     checkpoint_every: int | None = None
@@ -100,8 +104,8 @@ class TrainerConfig:
 
 
 _TRAINER = ("batch_size", "num_epochs", "seed", "deterministic", "max_grad_norm", "limit_batches", "accumulate",
-            "micro_batch", "precision", "compile")  # fmt: skip
-_BLOCKS = ("elche", "cluster", "guard", "membership", "loader", "eval", "stop", "checkpoint")
+            "micro_batch", "precision", "compile", "ema")  # fmt: skip
+_BLOCKS = ("elche", "cluster", "guard", "membership", "outer", "loader", "eval", "stop", "checkpoint")
 
 
 def laid(config: TrainerConfig) -> dict[str, Any]:

@@ -13,11 +13,13 @@ from torch.utils.data import TensorDataset
 
 import flodl
 from flodl import (
+    AverageConfig,
     BestConfig,
     CheckpointConfig,
     ClusterBuilder,
     ClusterSpec,
     ConfigError,
+    DiLoCoConfig,
     EarlyConfig,
     ElCheConfig,
     ElCheMode,
@@ -39,6 +41,7 @@ from flodl import (
     RunFailed,
     RunHandle,
     RunLost,
+    SlowMoConfig,
     StopConfig,
     TargetConfig,
     TrainedState,
@@ -132,6 +135,7 @@ def config() -> TrainerConfig:
         cluster="rehearsal",
         guard=MsfGuardConfig(nudge_factor=0.7),
         meta=True,
+        ema=500,
         membership=MembershipConfig(max_failure="25%"),
         loader=LoaderConfig(num_workers=0),
         eval=EvalConfig(every_epochs=1),
@@ -161,6 +165,7 @@ def chain() -> TrainerBuilder:
         .cluster("rehearsal").guard(TrendGuardConfig(threshold=0.1)).guard(NoGuardConfig()).meta(False)
         .membership(MembershipConfig()).loader(LoaderConfig()).eval(EvalConfig()).stop(StopConfig())
         .checkpoint(CheckpointConfig()).name("sample").seed(1).deterministic().max_grad_norm(5.0).limit_batches(8)
+        .outer(SlowMoConfig(mu=0.2)).outer(DiLoCoConfig(lr=0.7)).outer(AverageConfig()).ema(1000)
         .accumulate(2).micro_batch("auto").precision("auto").compile(False).save_path("runs/chain")
         .checkpoint_every(1).epoch_callback_policy(EpochCallbackPolicy.rank(1)).scheduler_fn(falling).epoch_fn(begin)
         .eval_fn(judge).checkpoint_fn(keep).metrics_fn(told).eval_result_fn(figures).override("eval.at_end=true")

@@ -12,6 +12,7 @@ from flodl import (
     CheckpointConfig,
     ClusterBuilder,
     ConfigError,
+    DiLoCoConfig,
     ElCheConfig,
     EpochCallbackPolicy,
     HostOverrides,
@@ -92,12 +93,14 @@ def test_functions_of_a_project_are_named_and_an_eval_set_is_paired_with_them() 
 
 def test_every_other_block_arrives_too() -> None:
     config = TrainerConfig(
+        outer=DiLoCoConfig(lr=0.6), ema=700,
         cluster="rehearsal", guard=MsfGuardConfig(nudge_factor=0.7), meta=False, seed=3, precision="float32",
         stop=StopConfig(max_time="2h"), checkpoint=CheckpointConfig(keep=5), checkpoint_every=4,
         resume_from="ckpts/run42", epoch_callback_policy=EpochCallbackPolicy.rank(1),
         overrides=("optim.lr_scale=linear", "eval=off", "model=mlp"),
     )  # fmt: skip
-    words = ("cluster=rehearsal", "guard=msf", "guard.nudge_factor=0.7", "meta=off", "trainer.seed=3",
+    words = ("outer=diloco", "outer.lr=0.6", "trainer.ema=700",
+             "cluster=rehearsal", "guard=msf", "guard.nudge_factor=0.7", "meta=off", "trainer.seed=3",
              "trainer.precision=float32", "stop.max_time=2h", "checkpoint.keep=5", "checkpoint.every_epochs=4",
              "checkpoint.resume_from=ckpts/run42", "callbacks.policy=1", "optim.lr_scale=linear", "eval=off",
              "model=mlp")  # fmt: skip
