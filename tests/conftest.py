@@ -65,6 +65,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With `--dist loadfile` what is TOGETHER stays with one worker, as a file does: what it shares is made once."""
     if config.getvalue("dist") != "loadfile":
         return None
+    if gone := [name for name in TOGETHER if not any(TESTS.rglob(name))]:
+        raise pytest.UsageError(f"{', '.join(gone)}: not there any more; mend TOGETHER of {__file__}")
     from xdist.scheduler import LoadFileScheduling
 
     class Scopes(LoadFileScheduling):
