@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from flodl.errors import Problem
 from flodl.spec.elche import ElCheConfig
-from flodl.spec.job import EMA_FIGURE, JobSpec, MembershipConfig
+from flodl.spec.job import EMA_FIGURE, CallbacksConfig, JobSpec, MembershipConfig
 from flodl.spec.loader import LoaderConfig
 from flodl.spec.model import read_model
 from flodl.spec.optim import read_groups
@@ -38,6 +38,7 @@ def ineffective(job: JobSpec) -> tuple[Problem, ...]:
         for knob, reason in _ignored(config)
         if getattr(config, knob) != _default(knob)
     ]
+    found.extend(_beside_a_loop(job))
     found.extend(_shadowed(job))
     found.extend(_unused_loading(job.loader))
     found.extend(_unused_stopping(job.stop))
@@ -45,6 +46,20 @@ def ineffective(job: JobSpec) -> tuple[Problem, ...]:
     found.extend(_unused_no_decay(job))
     found.extend(_unused_restarts(job))
     return tuple(found)
+
+
+def _beside_a_loop(job: JobSpec) -> Iterator[Problem]:
+    """What speaks of flodl's own training, beside a loop of the user's."""
+    if job.loop is None:
+        return
+    for key, is_set in (
+        ("stop", job.stop != StopConfig()),
+        ("callbacks", job.callbacks != CallbacksConfig()),
+        ("outer", bool(outer_name(job.outer))),
+        ("checkpoint.resume_from", job.checkpoint.resume_from is not None),
+    ):
+        if is_set:
+            yield Problem(key=key, constraint=f"is ignored: loop={job.loop.target} is a training loop of your own")
 
 
 def _default(knob: str) -> object:

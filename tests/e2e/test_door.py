@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from flodl import drive
+from flodl.record.journal import read_journal
+from flodl.spec.codec import load_spec
+from flodl.trainer import resolved
 from tests.e2e.command import command
 from tests.engine.live import ROOT
 
@@ -97,4 +101,8 @@ def test_a_small_gan_trains_with_its_own_loop(tmp_path: Path) -> None:
     assert float(told[1]) == pytest.approx(3.0, abs=0.3)
     assert 0.2 < float(told[2]) < 0.8
     weights = load_file(tmp_path / "runs" / "gan" / "checkpoints" / "weights.safetensors")
+    header, entries = read_journal(tmp_path / "runs" / "gan" / "journal.jsonl")
+    job = resolved(load_spec(tmp_path / "runs" / "gan" / "spec.json"), header.roster)
+    again = drive.replay([event for event, _ in entries], job, header.roster)
+    assert list(again) == [commands for _, commands in entries]
     assert sorted(weights) == ["maker.0.bias", "maker.0.weight", "maker.2.bias", "maker.2.weight"]

@@ -106,3 +106,11 @@ def test_an_outer_optimizer_needs_a_consensus_of_parameters(name: str, elche: di
 )
 def test_an_outer_optimizer_goes_with_averaged_parameters(elche: dict[str, Any]) -> None:
     assert decode_job(tree(elche=elche, outer={"name": "diloco", "mu": 0.8})).outer == DiLoCoConfig(mu=0.8)
+
+
+def test_beside_a_loop_of_ones_own_what_is_about_ours_is_ignored() -> None:
+    mine = {"_target_": "mine.gan", "_partial_": True}
+    told = ineffective(decode_job(tree(loop=mine, checkpoint={"resume_from": "runs/a"}, callbacks={"policy": 1},
+                                       stop={"max_samples": 5}, outer={"name": "diloco"})))  # fmt: skip
+    assert [p.key for p in told] == ["stop", "callbacks", "outer", "checkpoint.resume_from"]
+    assert ineffective(decode_job(tree(loop=mine))) == ()
