@@ -103,7 +103,6 @@ def test_without_the_probe_a_rank_says_that_its_host_lacks_the_module(lab: Lab, 
     awaited(lambda: not lab.processes(), 1.0)
 
 
-@pytest.mark.row(10)
 def test_a_host_behind_a_firewall_and_a_closed_controller_port_are_named(lab: Lab, desk: Path) -> None:
     cluster = lab.cluster()
     cluster["controller"]["port"] = 29400
