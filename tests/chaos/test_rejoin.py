@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from rich.console import Console
+from safetensors.numpy import load_file
 
 from flodl import trainer
 from flodl.decide.messages import Alert, Command, Dismiss, Event, FormGroup, RankReady, Restart, RunWindow, WindowDone
@@ -24,6 +27,7 @@ TRAINS_SECONDS = 3.0
 NOISE = 0.02  # of the accuracy on 300 digits
 LONG = ("membership.rejoin=true", "trainer.num_epochs=8")
 STEP_SECONDS = 0.02
+HALF_LIFE = 5000  # samples
 
 
 def killed(*ranks: int, window: int = 4) -> Failpoint:
@@ -67,6 +71,12 @@ def test_a_killed_rank_is_replaced_and_nothing_is_lost_or_counts_twice(
     assert "restarted once" in tale.shown
 
 
+def newest_outer(folder: Path) -> tuple[int, dict[str, Any]]:
+    """The round of the newest bundle, and its outer member."""
+    number = json.loads((folder / "checkpoints" / "model.meta.json").read_text())["round"]
+    return number, load_file(folder / "checkpoints" / f"model.r{number}.outer.fdl")
+
+
 def digits(folder: Path, *faults: Failpoint) -> Tale:
     """Three ranks of 20 ms a step."""
     slow = Failpoint(point="step.before", action="slow", ranks=(0, 1, 2), times=10**6, seconds=STEP_SECONDS)
@@ -83,6 +93,9 @@ def digits(folder: Path, *faults: Failpoint) -> Tale:
                 "eval.every_epochs=null",
                 "membership.rejoin=true",
                 f"membership.timeout_scale={SCALE}",
+                "outer=diloco",
+                f"trainer.ema={HALF_LIFE}",
+                "callbacks.policy=1",  # the replaced one saves what it was handed
             )
         )
     said = io.StringIO()
@@ -97,7 +110,12 @@ def test_a_run_whose_rank_was_replaced_learns_what_it_would_have_learnt(stage: S
     assert (whole.end.status, whole.end.totals.restarts) == ("done", {}), whole.shown
     assert struck.end.totals.samples_done == whole.end.totals.samples_done
     assert trained_after_seconds(struck, 1) <= TRAINS_SECONDS
-    assert struck.end.totals.eval["accuracy"] == pytest.approx(whole.end.totals.eval["accuracy"], abs=NOISE)
+    for name in ("accuracy", "ema_accuracy"):
+        assert struck.end.totals.eval[name] == pytest.approx(whole.end.totals.eval[name], abs=NOISE)
+    for tale in (struck, whole):  # what rides on the consensus has taken every round in
+        rounds, outer = newest_outer(tale.folder)
+        assert outer["velocity/."] == rounds
+        assert outer["ema/."] == pytest.approx(1.0 - 0.5 ** (tale.end.totals.samples_done / HALF_LIFE), rel=0.05)
 
 
 def test_a_rank_that_dies_of_its_own_step_is_restarted_three_times_and_given_up(stage: Stage, tmp_path: Path) -> None:
