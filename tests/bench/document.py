@@ -37,6 +37,8 @@ trains the same epochs with the same seeds; figures are means over the seeds, wi
 * **easgd**: cpu_async with `elche.easgd_alpha=0.6`. **diloco**: cpu_cadence with `outer=diloco`.
 * **to solo's quality**: training seconds until an epoch's evaluation has a loss of at most 1.05 x solo's last one and
   an accuracy of at least solo's last one less half a point, against solo's own whole training, same seed.
+* `step._target_=tests.bench.balance.Paced` fills every forward pass up to 25 ms, as a larger model would take, so that
+  the ranks are not in each other's way on few cores.
 
 A slowed rank sleeps: on a machine with fewer cores than ranks, the ranks are in each other's way as well.
 """
@@ -125,11 +127,16 @@ def _of_ddp(run: DdpRun) -> Trial:
 def _where(section: Section, solo: Sequence[Trial]) -> str:
     speeds = ", ".join(f"{speed:g}" for speed in SPEEDS[section.cluster])
     torch = next((trial.torch for trial in solo if trial.torch), "")
-    more = f"; all of them with `{' '.join(section.more)}`" if section.more else ""
-    return (f"Measured on {section.cores} cores of {section.cpu or platform.machine()}, torch {torch or 'unknown'}, "
-            f"load average {section.load:.1f} before it began: "
-            f"{len(SPEEDS[section.cluster])} CPU ranks at {speeds} of their own speed, "
-            f"seeds {', '.join(map(str, section.seeds))}{more}.")  # fmt: skip
+    lines = [
+        f"Measured on {section.cores} cores of {section.cpu or platform.machine()}, torch {torch or 'unknown'}: "
+        f"{len(SPEEDS[section.cluster])} CPU ranks at {speeds} of their own speed, "
+        f"seeds {', '.join(map(str, section.seeds))}."
+    ]
+    if section.more:
+        lines.append(f"All of them with `{' '.join(section.more)}`.")
+    if section.load > section.cores:
+        lines.append(f"Other work went on (load average {section.load:.0f}): wall seconds and rates are disturbed.")
+    return "\n".join(lines)
 
 
 # ---------------------------------------------------------------------------------------------------------- cells

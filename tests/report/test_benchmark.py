@@ -69,3 +69,8 @@ def test_the_page_says_what_was_measured_where(tmp_path: Path) -> None:
     assert "## digits, mlp, 2 epochs, cluster=rehearsal" in text
     assert "Measured on 2 cores of a|b CPU, torch 2.13.0" in text
     assert "2 CPU ranks at 1, 0.4 of their own speed, seeds 0, 1." in text
+    assert "Other work" not in text
+    busy = msgspec.structs.replace(SECTION, load=7.0, more=("trainer.batch_size=8",))
+    (tmp_path / "section.json").write_bytes(msgspec.json.encode(busy))
+    assert "All of them with `trainer.batch_size=8`." in page([tmp_path])
+    assert "Other work went on (load average 7): wall seconds and rates are disturbed." in page([tmp_path])
