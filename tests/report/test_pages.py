@@ -200,3 +200,12 @@ def test_a_scale_begins_and_ends_at_a_tick_and_holds_all_values(low: float, span
     assert scale.ticks[0] == pytest.approx(scale.low, abs=margin + 1e-9)
     assert scale.ticks[-1] == pytest.approx(scale.high, abs=margin + 1e-9)
     assert 3 <= len(scale.ticks) <= 8
+
+
+def test_a_signal_while_the_page_is_made_costs_the_page_alone(tmp_path: Path) -> None:
+    class Pressed(RunFolder):
+        def write_report(self, page: str) -> None:
+            raise KeyboardInterrupt
+
+    result = run_in(tmp_path / "run", "cpu_async", 0)
+    assert leave_run_page(Pressed(tmp_path / "run"), result) == "report.html could not be made: KeyboardInterrupt: "
