@@ -127,11 +127,12 @@ def _of_ddp(run: DdpRun) -> Trial:
 def _where(section: Section, solo: Sequence[Trial]) -> str:
     speeds = ", ".join(f"{speed:g}" for speed in SPEEDS[section.cluster])
     torch = next((trial.torch for trial in solo if trial.torch), "")
-    lines = [
+    first = (
         f"Measured on {section.cores} cores of {section.cpu or platform.machine()}, torch {torch or 'unknown'}: "
         f"{len(SPEEDS[section.cluster])} CPU ranks at {speeds} of their own speed, "
         f"seeds {', '.join(map(str, section.seeds))}."
-    ]
+    )
+    lines = [first]
     if section.more:
         lines.append(f"All of them with `{' '.join(section.more)}`.")
     if section.load > section.cores:
