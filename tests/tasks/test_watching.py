@@ -21,6 +21,7 @@ from flodl.record.result import Run, failed_result
 from flodl.record.status import read_status
 from flodl.tasks import stop
 from flodl.tasks.which import typed
+from tests.decide.hands import Hand
 from tests.engine.live import ROOT
 from tests.tasks.conftest import Flodl
 
@@ -188,6 +189,14 @@ def test_a_running_one_is_shown_with_how_to_end_it(flodl: Flodl, controller: Cal
     assert done.code == 0
     assert f"state       starting: process {process.pid}, last heard of 0:0" in done.out
     assert "to stop     python -m flodl task=stop run=outputs/2026-01-01/10-00-00-abcd\n" in done.out
+
+
+def test_deaths_and_comebacks_are_shown(flodl: Flodl, here: Path) -> None:
+    view = Hand(num_ranks=4).coordinator.view()
+    changes = {"dead_ranks": (0, 1), "awaited_ranks": (1,), "restarts": {1: 2, 3: 1}}
+    run_here(here / "run").status.write(msgspec.structs.replace(view, **changes))
+    said = "rank 0 is dead, rank 1 is started again (restart 2), rank 3 is back (restart 1)"
+    assert f"deaths      {said}\n" in flodl("task=status", "run=run").out
 
 
 def test_a_finished_one_is_shown(flodl: Flodl, here: Path) -> None:
