@@ -67,6 +67,7 @@ def bundle_is_whole(run: Command) -> bool:
     return newest is not None and store.fault(newest) is None
 
 
+@pytest.mark.row(3)
 @pytest.mark.parametrize(
     ("mode", "number", "limit"),
     [("nccl_cadence", signal.SIGKILL, 5.0), ("nccl_sync", signal.SIGKILL, 5.0), ("nccl_cadence", signal.SIGSTOP, 12.0)],
