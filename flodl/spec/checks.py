@@ -56,6 +56,7 @@ def _beside_a_loop(job: JobSpec) -> Iterator[Problem]:
         ("stop", job.stop != StopConfig()),
         ("callbacks", job.callbacks != CallbacksConfig()),
         ("outer", bool(outer_name(job.outer))),
+        ("trainer.ema", job.trainer.ema is not None),
         ("checkpoint.resume_from", job.checkpoint.resume_from is not None),
     ):
         if is_set:
