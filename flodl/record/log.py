@@ -11,6 +11,7 @@ from flodl.decide.messages import (
     Alert,
     Command,
     Cut,
+    Dismiss,
     End,
     EndBy,
     EpochEnded,
@@ -21,6 +22,7 @@ from flodl.decide.messages import (
     RankFailed,
     RankReady,
     RankSuspected,
+    Restart,
     StopRequested,
 )
 from flodl.record.files import LineFile
@@ -113,7 +115,7 @@ def _command(command: Command) -> str:
             )
         case Alert():
             return f"alert: {command.text}"
-        case Cut() | Finish():
+        case Cut() | Finish() | Restart() | Dismiss():
             return f"{type(command).__name__.lower()}: {command.reason}"
         case End():
             return f"end: {command.status}, exit code {command.exit_code}: {command.reason}"
