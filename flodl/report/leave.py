@@ -18,7 +18,7 @@ def leave_run_page(folder: RunFolder, result: Result) -> str:
     """Write a run's page; "" or why there is none. A signal ends this and not the run, which is over."""
     try:
         folder.write_report(run_page(folder, result))
-    except (Exception, KeyboardInterrupt) as error:  # the run's result is worth more than a picture of it
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the result is worth more than its picture
         return f"{folder.report_path.name} could not be made: {type(error).__name__}: {error}"
     return ""
 
