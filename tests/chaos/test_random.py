@@ -37,12 +37,15 @@ def _fault(chance: random.Random, rank: int) -> Failpoint:
     where = "step.inside" if kind == "memory" else where
     action = chance.choices(DEADLY, weights=(6, 2, 2, 3, 1))[0] if kind == "deadly" else kind
     happens_often = where.startswith(("step", "average", "report"))
+    skip = chance.randint(0, 12) if happens_often else int(where == "group")  # the first group is the start
+    if action == "hang":
+        skip += 10  # nobody knows how long a first window may take: it has no limit
     return Failpoint(
         point=where,
         action=action,  # type: ignore[arg-type]
         ranks=(rank,),
         epoch=chance.choice((None, 0, 1)) if where in STEPS else None,
-        skip=chance.randint(0, 12) if happens_often else int(where == "group"),  # the first group is the start
+        skip=skip,
         times=chance.randint(1, 5) if action in ("slow", "memory") else 1,
         seconds=chance.choice((0.005, 0.05, 0.2)),
     )
