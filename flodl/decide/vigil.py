@@ -29,13 +29,15 @@ class Sighting(msgspec.Struct, frozen=True):
 
 
 class _Watched(msgspec.Struct):
-    """One rank. progress, activity: as last heard; moved: when either was first heard so. windows: seconds each."""
+    """One rank. progress, activity: as last heard; moved: when either was first heard so. windows: seconds each.
+    has_returned: it is not the run's first process of its rank."""
 
     progress: int = -1
     activity: str = ""
     moved: float = 0.0
     is_suspected: bool = False
     windows: list[float] = []
+    has_returned: bool = False
 
 
 class Vigil:
@@ -54,7 +56,7 @@ class Vigil:
 
     def watch(self, rank: int) -> None:
         """Another process of `rank` is coming: nothing is known of it."""
-        self._watched[rank] = _Watched()
+        self._watched[rank] = _Watched(has_returned=True)
 
     def release(self, rank: int) -> None:
         """A rank is gone, or has been judged: nothing more is expected of it."""
@@ -105,7 +107,9 @@ class Vigil:
         still = now - watched.moved
         if watched.activity == "callback" and still > self.limits.callback:
             return f"a callback took more than {self.limits.callback:g} s"
-        if watched.activity != "train" or not watched.windows:
+        if watched.activity != "train" or not (watched.windows or watched.has_returned):
             return ""
-        limit = self.limits.progress(sum(watched.windows) / len(watched.windows))
+        limit = self.limits.stall  # of a first window nobody knows how long it takes, but others wait who need not
+        if watched.windows:
+            limit = self.limits.progress(sum(watched.windows) / len(watched.windows))
         return f"it made no progress for {still:.1f} s while training" if still > limit else ""

@@ -69,6 +69,8 @@ def test_a_killed_rank_is_replaced_and_nothing_is_lost_or_counts_twice(
     assert back.startswith("rank 1 (cpu of localhost) is back after ")
     assert back.endswith(" s (restart 1 of 3)")
     assert "restarted once" in tale.shown
+    log = (tale.folder / "controller.log").read_text()
+    assert "restart: rank 1 (cpu of localhost) is started again, restart 1" in log
 
 
 def newest_outer(folder: Path) -> tuple[int, dict[str, Any]]:

@@ -142,3 +142,15 @@ def test_who_was_never_heard_and_who_was_released_is_not_watched() -> None:
 def test_a_short_silence_is_no_news(seconds: float) -> None:
     watch = Watch("a")
     assert watch.vigil.judge(seconds, watch.seen) == []
+
+
+def test_a_rank_that_is_back_is_watched_anew_and_its_first_window_has_a_limit() -> None:
+    watch = Watch("a", "b")
+    watch.vigil.window(1, 2.0)
+    watch.vigil.release(1)
+    watch.vigil.watch(1)
+    for _ in range(400):
+        watch.beat(0)
+        watch.beat(1, moves=False)
+        watch.second()
+    assert watch.deaths() == {1: LIMITS.stall + 1.0}
