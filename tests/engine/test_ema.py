@@ -15,6 +15,7 @@ from flodl.engine.averaging.gradients import GradientRule
 from flodl.engine.averaging.parameters import ParameterRule
 from flodl.engine.averaging.rule import Outcome, RoundOrder
 from flodl.engine.callbacks import Callbacks
+from flodl.engine.functions import Functions
 from flodl.engine.precision import Precision
 from flodl.spec.job import EvalConfig
 from tests.engine.scalars import Scalar
@@ -92,7 +93,14 @@ def test_both_are_evaluated_and_told_apart_and_the_replica_is_put_back(
         model.weight.fill_(9.0)
     data = TensorDataset(torch.zeros(2, 1))
     built: Any = SimpleNamespace(
-        model=nn.Module(), step=Step(), train=data, eval=data, batch_size=2, slice_size=None, precision=Precision()
+        model=nn.Module(),
+        step=Step(),
+        train=data,
+        eval=data,
+        batch_size=2,
+        slice_size=None,
+        precision=Precision(),
+        functions=Functions(),
     )
     built.model, saver = model, SimpleNamespace()
     told = Callbacks(saver, rule, built, CPU, EvalConfig(metrics=wanted))  # pyright: ignore[reportArgumentType]
