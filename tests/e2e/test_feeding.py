@@ -135,5 +135,5 @@ def test_a_sample_that_cannot_be_read_is_named_with_its_data_set(tmp_path: Path)
     broken = MODULE.replace("        return {", "        assert index != 77, 'a torn file'\n        return {")
     (folder / "mine.py").write_text(broken)
     with command(folder, *JOB) as run:
-        assert run.end(60.0) != 0
+        assert run.end(120) != 0
         assert "dataset=mine.noise: sample 77 cannot be read: AssertionError: a torn file" in run.output

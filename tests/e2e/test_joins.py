@@ -20,7 +20,7 @@ def hosts(*broken: str) -> str:
 
 def test_every_host_that_is_not_ready_is_named_and_nothing_is_started(tmp_path: Path) -> None:
     with command(tmp_path, *SHORT, f"cluster.workers=[{hosts('localhost', '127.0.0.2')}]") as run:
-        assert run.end(60) == 3, run.output
+        assert run.end(120) == 3, run.output
         assert run.output.count("/no/such/python does not start") == 2
         assert run.result["status"] == "failed"
         assert run.result["rounds"] == 0
@@ -42,7 +42,7 @@ def test_a_run_may_begin_without_a_host_and_says_so(tmp_path: Path) -> None:
 def test_fewer_ranks_than_allowed_are_too_few(tmp_path: Path) -> None:
     allowed = "cluster.controller.join.min_ranks=2"
     with command(tmp_path, *SHORT, f"cluster.workers=[{hosts('127.0.0.1', '127.0.0.2')}]", allowed) as run:
-        assert run.end(60) == 3, run.output
+        assert run.end(120) == 3, run.output
         assert "too few ranks are ready: 1, and controller.join.min_ranks is 2" in run.output
 
 
@@ -71,4 +71,4 @@ def test_a_rank_that_is_late_is_left_behind(tmp_path: Path) -> None:
 def test_hosts_dial_the_address_that_they_are_told_where_another_one_is_listened_on(tmp_path: Path) -> None:
     told = ("cluster.controller.host=localhost", "cluster.controller.bind=127.0.0.1")
     with command(tmp_path, *SHORT, "cluster=rehearsal", *told) as run:
-        assert run.end(60) == 0, run.output
+        assert run.end(120) == 0, run.output

@@ -107,7 +107,7 @@ def test_a_killed_agent_takes_its_ranks_with_it_within_a_second_and_the_others_g
         lines = run.output.count("epoch ")
         run.until(lambda: run.output.count("epoch ") > lines + 5)
         run.signal(signal.SIGTERM)
-        assert run.end(60) == 75, run.output
+        assert run.end(120) == 75, run.output
         assert run.result["dead_ranks"] == [2, 3]
         assert "node-b" in run.output
 
@@ -151,7 +151,7 @@ def test_a_signal_is_noted_at_once_while_replicas_are_averaged(lab: Lab, desk: P
         run.until(lambda: averages(run), 90)
         run.signal(signal.SIGINT)
         assert noted(run, "SIGINT") < NOTED_SECONDS
-        assert run.end(60) == RESUMABLE, run.output
+        assert run.end(120) == RESUMABLE, run.output
         awaited(lambda: nothing_runs(lab), LEFT_SECONDS)
 
 

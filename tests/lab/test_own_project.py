@@ -67,6 +67,6 @@ def test_it_is_pushed_into_folders_of_any_name_and_over_stale_files_which_are_re
     lab["node-c"].write(stale, "WIDTH = 9\n")
     lab.write_cluster(desk / "conf/cluster/lab.yaml", rig | {"deploy": {"code": "none", "data": "none"}})
     with flodl(desk, "cluster=lab", *OWN[:-1], "hydra.run.dir=stale") as run:
-        assert run.end(60.0) == NOT_READY, run.output
+        assert run.end(120) == NOT_READY, run.output
         said = " ".join(run.output.split())
     assert "node-c: widths.py of the project is not what node-a has; run with cluster.deploy.code=rsync" in said

@@ -79,6 +79,6 @@ def test_ten_short_flaps_evict_nobody(lab: Lab, desk: Path) -> None:
             time.sleep(0.5)
         goes_on(run)
         run.signal(signal.SIGTERM)
-        assert run.end(60) == RESUMABLE, run.output
+        assert run.end(120) == RESUMABLE, run.output
         assert run.result["dead_ranks"] == []
         assert deaths(run) == []

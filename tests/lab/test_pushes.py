@@ -27,7 +27,7 @@ def rig(lab: Lab, desk: Path) -> dict[str, object]:
 
 def test_a_host_that_cannot_be_pushed_to_is_named_with_its_remedy(lab: Lab, desk: Path, rig: object) -> None:
     with flodl(desk, *SHORT) as run:
-        assert run.end(60) == NOT_READY, run.output
+        assert run.end(120) == NOT_READY, run.output
     assert hosts_named(run.output) == ["node-b"]
     row = row_about("node-b", run.output)
     assert "code was not pushed" in row

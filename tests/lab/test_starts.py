@@ -21,10 +21,11 @@ MINE = "from flodl.models.mlp import MLP as Net\n"
 
 
 def forbidden(lab: Lab, desk: Path, cluster: Cluster, *overrides: str) -> str:
-    """What is said where the start fails, which takes at most 10 s and leaves no process."""
+    """What is said where the start fails, which takes at most 10 s once the job is composed, and leaves no process."""
     lab.write_cluster(desk / "conf/cluster/lab.yaml", cluster)
-    begun = time.monotonic()
     with flodl(desk, *SHORT, *overrides) as run:
+        run.until((desk / "run").exists)
+        begun = time.monotonic()
         assert run.end(40) == NOT_READY, run.output
         assert time.monotonic() - begun < NOT_READY_SECONDS
         assert run.result["status"] == "failed"

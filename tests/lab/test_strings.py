@@ -43,7 +43,7 @@ def test_what_cannot_be_such_a_name_is_refused_with_its_place_and_runs_nothing(l
         place[key.removeprefix("ssh.")] = value
     lab.write_cluster(desk / "conf/cluster/lab.yaml", cluster)
     with flodl(desk, *SHORT) as run:
-        assert run.end(60) == 2, run.output
+        assert run.end(120) == 2, run.output
         assert "Traceback" not in run.output
         for number, (key, _) in enumerate(REFUSED):
             assert f"cluster.workers[{number}].{key}=" in run.output
@@ -57,7 +57,7 @@ def test_interpreters_of_such_names_are_looked_for_and_not_executed(lab: Lab, de
         worker["python"] = NO_PYTHONS.get(worker["host"], worker["python"])
     lab.write_cluster(desk / "conf/cluster/lab.yaml", cluster)
     with flodl(desk, *SHORT) as run:
-        assert run.end(60) == 3, run.output
+        assert run.end(120) == 3, run.output
         assert "Traceback" not in run.output
         assert hosts_named(run.output) == list(NO_PYTHONS)
     assert canaries(lab, desk) == []
