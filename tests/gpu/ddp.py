@@ -1,7 +1,8 @@
 """flodl beside torch's DistributedDataParallel on this machine's GPUs: `python -m tests.gpu.ddp`.
 
-Numbers: nccl_sync and DDP train from one file of weights over the same batches in float32 (TF32 off); what is printed
-is the largest difference of any parameter after 100 steps. Rates: samples/s of both sides in bfloat16, turn by turn,
+Numbers: nccl_sync and DDP train from one file of weights over the same batches in float32 (TF32 off, repeatable
+kernels: cuDNN's faster ones differ from run to run, and a network with BatchNorm makes hundredths of that in 100
+steps); what is printed is the largest difference of any parameter after 100 steps. Rates: samples/s of both sides in bfloat16, turn by turn,
 data resident on the card on both sides; what is printed is the median of the turns' quotients.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -70,6 +72,7 @@ def ddp(rank: int, name: str, weights: str, epochs: int, precision: torch.dtype,
     """One rank of DDP over the batches that nccl_sync's rank has. Writes seconds, samples and parameters to `out`."""
     torch.cuda.set_device(rank)
     torch.backends.cudnn.allow_tf32 = precision != torch.float32
+    torch.use_deterministic_algorithms(precision == torch.float32)
     dist.init_process_group("nccl", init_method=f"file://{out}.store", rank=rank, world_size=WORLD)
     bare, step, tensors = parts(name)
     bare.load_state_dict(safetensors.torch.load_file(weights), strict=False)  # tied tensors lie there once
@@ -137,7 +140,7 @@ def numbers(weights: Path) -> float:
     epochs = -(-100 // steps)
     _, theirs = ddp_run("resnet20", weights, epochs, torch.float32)
     _, ours = flodl_run("resnet20", f"trainer.num_epochs={epochs}", "trainer.precision=float32",
-                        f"model.init_from={weights}", "step._target_=tests.gpu.ddp.Exact")  # fmt: skip
+                        "trainer.deterministic=true", f"model.init_from={weights}", "step._target_=tests.gpu.ddp.Exact")  # fmt: skip
     names = [name for name, _ in parts("resnet20")[0].named_parameters()]
     largest = max(float((ours[name] - theirs[name]).abs().max()) for name in names)
     moved = max(float((theirs[n] - safetensors.torch.load_file(weights)[n]).abs().max()) for n in names)
@@ -168,6 +171,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--jobs", nargs="*", default=list(JOBS), choices=list(JOBS))
     args = parser.parse_args()
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # what repeatable products of matrices need
     if WORLD < 2:
         raise SystemExit(f"two GPUs are needed; {WORLD} here")
     with tempfile.TemporaryDirectory(dir=".") as folder:  # model.init_from takes files of the project alone
