@@ -2,8 +2,8 @@
 
 Numbers: nccl_sync and DDP train from one file of weights over the same batches in float32 (TF32 off, repeatable
 kernels: cuDNN's faster ones differ from run to run, and a network with BatchNorm makes hundredths of that in 100
-steps); what is printed is the largest difference of any parameter after 100 steps. Rates: samples/s of both sides in bfloat16, turn by turn,
-data resident on the card on both sides; what is printed is the median of the turns' quotients.
+steps); what is printed is the largest difference of any parameter after 100 steps. Rates: samples/s of both sides in
+bfloat16, turn by turn, data resident on the card on both sides; what is printed is the median of the turns' quotients.
 """
 
 from __future__ import annotations
@@ -140,7 +140,8 @@ def numbers(weights: Path) -> float:
     epochs = -(-100 // steps)
     _, theirs = ddp_run("resnet20", weights, epochs, torch.float32)
     _, ours = flodl_run("resnet20", f"trainer.num_epochs={epochs}", "trainer.precision=float32",
-                        "trainer.deterministic=true", f"model.init_from={weights}", "step._target_=tests.gpu.ddp.Exact")  # fmt: skip
+                        "trainer.deterministic=true", "step._target_=tests.gpu.ddp.Exact",
+                        f"model.init_from={weights}")  # fmt: skip
     names = [name for name, _ in parts("resnet20")[0].named_parameters()]
     largest = max(float((ours[name] - theirs[name]).abs().max()) for name in names)
     moved = max(float((theirs[n] - safetensors.torch.load_file(weights)[n]).abs().max()) for n in names)
