@@ -21,7 +21,8 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
 
     name: how it is called in its sweep. overrides: what was typed or swept for it. folder: where its run lies,
     relative to the sweep's folder where it is inside. attempts: how often it was begun; 0: never. result: None where
-    it left none. seed: of its job, None where that is not known. epochs: what its metrics tell.
+    it left none. seed, num_workers (of its loader): of its job, None where that is not known. epochs: what its
+    metrics tell.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""
     result: Result | None = None
     seed: int | None = None
+    num_workers: int | None = None
     epochs: tuple[EpochPoint, ...] = ()
 
     @property

@@ -42,7 +42,6 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     y: str
     said: str
     lines: tuple[Line, ...]
-    from_zero: bool = False
     log: bool = False
     whole: bool = False  # x is a count
     whole_y: bool = False
@@ -98,7 +97,7 @@ def _area(chart: Chart) -> _Area:
     ys = [y for line in chart.lines for _, y in known(line.points)]
     positive = [y for y in ys if y > 0.0]
     is_log = chart.log and bool(positive) and max(positive) / min(positive) > 50.0
-    y = scale_of(positive if is_log else ys, BOTTOM, TOP, from_zero=chart.from_zero, log=chart.log)
+    y = scale_of(positive if is_log else ys, BOTTOM, TOP, log=chart.log)
     return _Area(scale_of(xs, LEFT, RIGHT, from_zero=not chart.whole), y)
 
 

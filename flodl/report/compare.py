@@ -6,7 +6,7 @@ seed are one group. Failed arms stay in as failed, skipped ones as skipped.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from flodl.report.arm import Arm, own_overrides, shared_overrides
 from flodl.report.figures import FIGURES, Figures, Goal, figures_of, reading
 from flodl.report.next_arm import Suggestion, suggestion
-from flodl.report.verdict import CRITERIA, Criterion, Verdict, criterion_figure, judge, sureness
+from flodl.report.verdict import CRITERIA, Criterion, Tried, Verdict, criterion_figure, judge
 from flodl.spec.stop import TRAIN, TargetConfig, wants_less
 
 __all__ = [
@@ -69,13 +69,15 @@ class Compared(Arm, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that is shown. epoch: at which arms are compared, 0 where none has one. by: the criterion that
-    decided. conclusion: what is best, in words. verdicts: the deciding one first."""
+    """Everything that is shown. epoch: at which arms are compared, 0 where none has one. less: a smaller value of the
+    metric is better. by: the criterion that decided. shared: overrides of every arm. conclusion: what is best, in
+    words. verdicts: the deciding one first."""
 
     schema: int = COMPARISON_SCHEMA
     conclusion: str
     epoch: int
     metric: str
+    less: bool
     target: Goal | None
     by: Criterion
     shared: tuple[str, ...]
@@ -91,7 +93,8 @@ def compare(arms: Sequence[Arm], question: Question | None = None) -> Comparison
     counted = [arm for arm in arms if arm.counts]
     epoch = asked.epoch or min((arm.epochs[-1].epoch for arm in counted if arm.epochs), default=0)
     metric = asked.metric or _metric(counted, epoch)
-    goal = _goal(counted, asked, metric, epoch)
+    less = wants_less(metric, asked.target.mode if asked.target.metric in (None, metric) else "auto")
+    goal = _goal(counted, asked, metric, less, epoch)
     shared = shared_overrides(arms)
     names = _group_names(arms, shared)
     all_compared = tuple(
@@ -105,12 +108,23 @@ def compare(arms: Sequence[Arm], question: Question | None = None) -> Comparison
         for arm, name in zip(arms, names, strict=True)
     )
     groups = tuple(_group(name, [c for c in all_compared if c.group == name]) for name in dict.fromkeys(names))
-    verdicts = _verdicts(all_compared, asked, metric, epoch, goal)
-    by = verdicts[0].by if verdicts else asked.by or "time_to_target"
+    is_whole = all(arm.epochs[-1].epoch == epoch for arm in counted if arm.epochs)
+    wanted = asked.by or "time_to_target"
+    wanted = "quality" if wanted == "quality_at_end" and is_whole else wanted
+    titles = _titles(metric, epoch, goal)
+    verdicts = _verdicts(all_compared, wanted, titles, less=less, is_whole=is_whole, is_given=_is_given(goal))
+    by = verdicts[0].by if verdicts else wanted
     return Comparison(
-        conclusion=_missed(goal, all_compared) + _conclusion(groups, verdicts, metric),
+        conclusion=" ".join(
+            [
+                *_unmet(all_compared, goal, asked.by and wanted, verdicts, titles),
+                _conclusion(groups, verdicts, metric),
+                *_at_once(all_compared, goal, by),
+            ]
+        ),
         epoch=epoch,
         metric=metric,
+        less=less,
         target=goal,
         by=by,
         shared=shared,
@@ -135,13 +149,12 @@ def _metric(counted: Sequence[Arm], epoch: int) -> str:
     return min(common) if common else f"{TRAIN}loss"
 
 
-def _goal(counted: Sequence[Arm], asked: Question, metric: str, epoch: int) -> Goal | None:
+def _goal(counted: Sequence[Arm], asked: Question, metric: str, less: bool, epoch: int) -> Goal | None:
     """The one that was given, or what all arms reached by that epoch."""
     target = asked.target
     if target.metric is not None and target.value is not None:
-        less = wants_less(target.metric, target.mode)
-        return Goal(metric=target.metric, value=target.value, less=less, is_given=True)
-    less = wants_less(metric, target.mode)
+        is_less = less if target.metric == metric else wants_less(target.metric, target.mode)
+        return Goal(metric=target.metric, value=target.value, less=is_less, is_given=True)
     values = [reading(point, metric) for arm in counted for point in arm.epochs if point.epoch == epoch]
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
@@ -176,33 +189,46 @@ def _mean_of(values: Sequence[float]) -> Mean:
     return Mean(mean=fmean(values), spread=spread, arms=len(values))
 
 
-def _by_seed(arms: Sequence[Compared], figure: str) -> dict[str, dict[int, float]]:
-    """group -> seed -> value. Several arms of one group and seed count once, with their mean; unknown seeds differ."""
-    found: dict[str, dict[int, list[float]]] = {}
-    for number, arm in enumerate(arms):
-        value = getattr(arm.figures, figure) if arm.counts else None
-        if value is not None:
-            seed = -1 - number if arm.seed is None else arm.seed
-            found.setdefault(arm.group, {}).setdefault(seed, []).append(value)
-    return {name: {seed: fmean(values) for seed, values in seeds.items()} for name, seeds in found.items()}
+def _tried(arms: Sequence[Compared], figure: str) -> dict[str, Tried]:
+    """What each group has. Several arms of one group and seed count once, with their mean; unknown seeds differ."""
+    found: dict[str, Tried] = {}
+    for name in dict.fromkeys(arm.group for arm in arms):
+        seeds: dict[int, list[float]] = {}
+        own = [arm for arm in arms if arm.group == name and (arm.counts or arm.status == "failed")]
+        for number, arm in enumerate(own):
+            value = getattr(arm.figures, figure) if arm.counts else None
+            if value is not None:
+                seeds.setdefault(-1 - number if arm.seed is None else arm.seed, []).append(value)
+        values = {seed: fmean(several) for seed, several in seeds.items()}
+        found[name] = Tried(values, had=sum(map(len, seeds.values())), tried=len(own))
+    return found
 
 
 def _verdicts(
-    arms: Sequence[Compared], asked: Question, metric: str, epoch: int, goal: Goal | None
+    arms: Sequence[Compared],
+    wanted: Criterion,
+    titles: Mapping[Criterion, str],
+    *,
+    less: bool,
+    is_whole: bool,
+    is_given: bool,
 ) -> tuple[Verdict, ...]:
-    """By every criterion that there are values for; the one that was asked for first."""
-    less = wants_less(metric, asked.target.mode if asked.target.metric == metric else "auto")
-    titles = _titles(metric, epoch, goal)
+    """By every criterion that there are values for; the wanted one first. is_whole: arms are compared at their ends.
+    is_given: a person chose the target."""
     found: list[Verdict] = []
-    differ = len({arm.epochs[-1].epoch for arm in arms if arm.counts and arm.epochs}) > 1
     for by, figure in CRITERIA.items():
-        if by == "quality_at_end" and not differ:
-            continue  # it is the same
+        if by == "quality_at_end" and is_whole:
+            continue  # it is the same as quality
         is_less = less if by.startswith("quality") else criterion_figure(by).better == "less"
-        verdict = judge(by, _by_seed(arms, figure), less=is_less, title=titles[by])
+        by_share = by == "time_to_target" and is_given
+        verdict = judge(by, _tried(arms, figure), less=is_less, title=titles[by], by_share=by_share)
         if verdict is not None:
             found.append(verdict)
-    return tuple(sorted(found, key=lambda verdict: verdict.by != (asked.by or "time_to_target")))
+    return tuple(sorted(found, key=lambda verdict: verdict.by != wanted))
+
+
+def _is_given(goal: Goal | None) -> bool:
+    return goal is not None and goal.is_given
 
 
 def _titles(metric: str, epoch: int, goal: Goal | None) -> Mapping[Criterion, str]:
@@ -210,7 +236,7 @@ def _titles(metric: str, epoch: int, goal: Goal | None) -> Mapping[Criterion, st
         "time_to_target": "time to the target" if goal is None else f"time to {goal_words(goal)}",
         "quality": f"{metric_words(metric)} at epoch {epoch}",
         "quality_at_end": f"{metric_words(metric)} at the end",
-        "loss_per_second": "training loss gained per second",
+        "loss_per_second": "fall of the training loss per second",
         "samples_per_second": "rate",
     }
 
@@ -223,15 +249,35 @@ def metric_words(metric: str) -> str:
 def goal_words(goal: Goal) -> str:
     """A goal for people."""
     what = f"{metric_words(goal.metric)} of {goal.value:.4g} or {'less' if goal.less else 'more'}"
-    return what if goal.is_given else f"{what} (which every arm reached)"
+    return what if goal.is_given else f"{what} (which every arm that ended well reached)"
 
 
-def _missed(goal: Goal | None, arms: Sequence[Compared]) -> str:
-    """What to say before all else where a target was set and nobody came there."""
-    if goal is None or not any(arm.counts for arm in arms):
-        return ""
-    met = any(arm.figures is not None and arm.figures.seconds_to_target is not None for arm in arms if arm.counts)
-    return "" if met else f"No arm reached {goal_words(goal)}. "
+def _unmet(
+    arms: Sequence[Compared],
+    goal: Goal | None,
+    asked: Criterion | None,
+    verdicts: Sequence[Verdict],
+    titles: Mapping[Criterion, str],
+) -> Iterator[str]:
+    """What to say before all else: nobody came to a target that was set, or nobody has what was asked for."""
+    counted = [arm for arm in arms if arm.counts]
+    if not counted:
+        return
+    is_missed = goal is not None and all(a.figures is None or a.figures.seconds_to_target is None for a in counted)
+    if goal is not None and is_missed:
+        yield f"No arm reached {goal_words(goal)}."
+    is_said = is_missed and asked == "time_to_target"
+    if asked is not None and not is_said and not any(verdict.by == asked for verdict in verdicts):
+        yield f"Nothing tells the {titles[asked]} (by={asked})."
+
+
+def _at_once(arms: Sequence[Compared], goal: Goal | None, by: Criterion) -> Iterator[str]:
+    """Where the time to equal quality is that of the first epoch."""
+    counted = [arm for arm in arms if arm.counts and arm.figures is not None and arm.epochs]
+    if by != "time_to_target" or goal is None or goal.is_given or len(counted) < 2:
+        return
+    if all(arm.figures is not None and arm.figures.seconds_to_target == arm.epochs[0].seconds for arm in counted):
+        yield "Every arm reached it with its first epoch: that says how fast an epoch is, so give a harder target=."
 
 
 def _conclusion(groups: Sequence[Group], verdicts: Sequence[Verdict], metric: str) -> str:
@@ -246,6 +292,4 @@ def _conclusion(groups: Sequence[Group], verdicts: Sequence[Verdict], metric: st
         others = " Nothing else did." if len(groups) > 1 else ""
         return f"{only.name}: {only.ended_well} of {len(only.arms)} ended well{quality}.{others}"
     first = verdicts[0]
-    times = f", {first.factor:.2f} times better than {first.runner_up}" if first.factor is not None else ""
-    sure = f"; {sureness(first.evidence)}" if first.evidence is not None else ""
-    return f"{first.winner} is best by {first.title}{times}{sure}."
+    return f"{first.winner} is best by {first.title}: {first.against}."

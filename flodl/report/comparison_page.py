@@ -9,15 +9,14 @@ from urllib.parse import quote
 from flodl.record.folder import RunFolder
 from flodl.report.arm import own_overrides
 from flodl.report.compare import Compared, Comparison, goal_words
+from flodl.report.confidence import confidence_words
 from flodl.report.curves import MOST_ARMS, charts, drawn_arms, thinned
 from flodl.report.figures import ABSENT, FIGURES, Figure, shown
 from flodl.report.history import Trace
 from flodl.report.markup import Node, node
 from flodl.report.page import Column, badge, chart_section, codes, document, group_legend, section, table
 from flodl.report.strips import activity_legend, strips_figure
-from flodl.report.tables import UNSUCCESSFUL, arm_columns, mean_cells
-from flodl.report.verdict import value_words
-from flodl.spec.stop import wants_less
+from flodl.report.tables import arm_columns, failures, mean_cells
 
 __all__ = ["comparison_page"]
 
@@ -50,8 +49,8 @@ def _top(comparison: Comparison) -> Iterator[Node]:
     yield node("h1", f"Comparison of {len(comparison.arms)} arms")
     yield node("p", comparison.conclusion, class_="best" if won else "best none")
     if comparison.suggestion is not None:
-        why = f"({comparison.suggestion.why})"
-        yield node("p", "Try next, beside what the best arm had: ", codes(comparison.suggestion.overrides), why)
+        found = comparison.suggestion
+        yield node("p", f"Try next, beside what {found.beside} had: ", codes(found.overrides), f"({found.why})")
     if comparison.shared:
         yield node("p", "All arms: ", codes(comparison.shared), class_="soft")
 
@@ -60,14 +59,13 @@ def _verdicts(comparison: Comparison) -> Node | None:
     if len(comparison.groups) < 2 or not comparison.verdicts:
         return None
     columns = [Column("by", is_number=False), Column("best", is_number=False), Column("next best", is_number=False),
-               Column("times better"), Column("confidence"), Column("test", is_number=False)]  # fmt: skip
+               Column("factor", "x"), Column("confidence"), Column("test", is_number=False)]  # fmt: skip
     rows: list[Sequence[Node | str]] = []
     for verdict in comparison.verdicts:
-        best, second = f"{verdict.winner}: {value_words(verdict.by, verdict.value)}", ABSENT
-        if verdict.runner_up_value is not None:
-            second = f"{verdict.runner_up}: {value_words(verdict.by, verdict.runner_up_value)}"
+        best = f"{verdict.winner}: {verdict.best}"
+        second = f"{verdict.runner_up}: {verdict.next_best}" if verdict.next_best else ABSENT
         evidence = verdict.evidence
-        sure = ABSENT if evidence is None or evidence.p is None else f"{1.0 - evidence.p:.0%}"
+        sure = ABSENT if evidence is None or evidence.p is None else confidence_words(evidence.p)
         test = ABSENT if evidence is None else f"{evidence.kind}, {evidence.seeds} seeds"
         test = evidence.why if evidence is not None and evidence.why else test
         times = ABSENT if verdict.factor is None else f"{verdict.factor:.2f}"
@@ -114,7 +112,7 @@ def _arms(comparison: Comparison) -> Node:
 
 
 def _missed(comparison: Comparison) -> Node | None:
-    missed = [arm for arm in comparison.arms if arm.status in UNSUCCESSFUL]
+    missed = failures(comparison.arms)
     if not missed:
         return None
     columns = [Column("arm", is_number=False), Column("overrides", is_number=False), Column("status", is_number=False),
@@ -165,7 +163,7 @@ def _best(comparison: Comparison, figure: Figure) -> float | None:
     is_judged = figure.name.startswith("metric_")
     if len(values) < 2 or not (figure.better or is_judged):
         return None
-    less = wants_less(comparison.metric, "auto") if is_judged else figure.better == "less"
+    less = comparison.less if is_judged else figure.better == "less"
     return min(values) if less else max(values)
 
 

@@ -1,7 +1,7 @@
 """Is one of two groups of figures the better one? Student's t-test, paired over seeds that both have; else Welch's.
 
-With one seed nothing is said. Both tests take the spread of a handful of runs for what it is: few seeds, little
-confidence.
+With one seed nothing is said, and nothing where the pairs say the opposite of the means. Both tests take the spread of
+a handful of runs for what it is: few seeds, little confidence.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from statistics import fmean, stdev, variance
 
 import msgspec
 
-__all__ = ["Evidence", "compared", "two_sided"]
+__all__ = ["Evidence", "compared", "confidence_words", "two_sided"]
+
+SURE = 0.05
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,19 +27,19 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
     @property
-    def confidence(self) -> float | None:
-        """1 - p."""
-        return None if self.p is None else 1.0 - self.p
+    def is_sure(self) -> bool:
+        """Whether chance alone would seldom do it."""
+        return self.p is not None and self.p < SURE
 
 
-def compared(one: Mapping[int, float], other: Mapping[int, float]) -> Evidence:
-    """Seed -> value of each group."""
-    shared = sorted(one.keys() & other.keys())
+def compared(best: Mapping[int, float], other: Mapping[int, float], *, less: bool) -> Evidence:
+    """Seed -> value of each group. best: the one with the better mean. less: a smaller value is better."""
+    shared = sorted(best.keys() & other.keys())
     if len(shared) >= 2:
-        return _paired([one[seed] - other[seed] for seed in shared])
-    if len(one) >= 2 and len(other) >= 2:
-        return _welch(list(one.values()), list(other.values()))
-    few = min(len(one), len(other))
+        return _paired([best[seed] - other[seed] for seed in shared], less=less)
+    if len(best) >= 2 and len(other) >= 2:
+        return _welch(list(best.values()), list(other.values()))
+    few = min(len(best), len(other))
     return Evidence(kind="none", seeds=few, why="one seed says nothing of chance" if few == 1 else "no seeds")
 
 
@@ -60,12 +62,19 @@ def two_sided(t: float, freedom: int) -> float:
     return min(1.0, max(0.0, 1.0 - inside))
 
 
-def _paired(differences: list[float]) -> Evidence:
+def confidence_words(p: float) -> str:
+    """1 - p, rounded down: never more than there is, and never all of it."""
+    return f"{math.floor(1000.0 * (1.0 - p)) / 10.0:.1f}%" if p >= 0.001 else "> 99.9%"
+
+
+def _paired(differences: list[float], *, less: bool) -> Evidence:
     kind, seeds = "paired t-test", len(differences)
-    spread = stdev(differences)
+    mean, spread = fmean(differences), stdev(differences)
+    if mean > 0.0 if less else mean < 0.0:
+        return Evidence(kind="none", seeds=seeds, why="over the seeds that both have, the other one is better")
     if spread <= 1e-12 * max(map(abs, differences), default=0.0):
         return Evidence(kind="none", seeds=seeds, why="the seeds do not differ: nothing to test with")
-    return Evidence(kind=kind, seeds=seeds, p=two_sided(fmean(differences) / (spread / math.sqrt(seeds)), seeds - 1))
+    return Evidence(kind=kind, seeds=seeds, p=two_sided(mean / (spread / math.sqrt(seeds)), seeds - 1))
 
 
 def _welch(one: list[float], other: list[float]) -> Evidence:

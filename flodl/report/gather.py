@@ -15,9 +15,10 @@ from flodl.record.sweep import SweepFolder
 from flodl.report.arm import SEED, Arm
 from flodl.report.history import epoch_points
 
-__all__ = ["arms_of_runs", "arms_of_sweep", "with_history"]
+__all__ = ["arms_of_runs", "arms_of_sweep", "is_sweep", "with_history"]
 
-NOT_COMPARED = ("launch.", "trusted_targets", "cluster.controller.")  # how a run was started, not what it was
+# how a run was started, called and watched, not what it was
+NOT_COMPARED = ("launch", "trusted_targets", "cluster.controller", "name", "objective", "logger", "sim")
 MANY = 4  # differences that still make a name
 
 
@@ -29,12 +30,17 @@ class _Trainer(msgspec.Struct, frozen=True):
     seed: int | None = None
 
 
+class _Loader(msgspec.Struct, frozen=True):
+    num_workers: int | None = None
+
+
 class _Job(msgspec.Struct, frozen=True):
     trainer: _Trainer = _Trainer()
+    loader: _Loader = _Loader()
 
 
 class _Spec(msgspec.Struct, frozen=True):
-    """The one field that is looked at, whichever version wrote the file."""
+    """The fields that are looked at, whichever version wrote the file."""
 
     job: _Job = _Job()
 
@@ -43,6 +49,18 @@ class _Plain(msgspec.Struct, frozen=True):
     """All of a job, as plain as it is."""
 
     job: dict[str, object]
+    schema: int = 0
+
+
+class _Flat(msgspec.Struct, frozen=True):
+    """A job's keys that are compared. schema: of the file; None where it cannot be read."""
+
+    keys: dict[str, object] = {}
+    schema: int | None = None
+
+    def has_part_of(self, key: str) -> bool:
+        """Whether the key, what it lies in or what lies in it has a value here."""
+        return any(f"{own}.".startswith(f"{key}.") or f"{key}.".startswith(f"{own}.") for own in self.keys)
 
 
 def with_history(arm: Arm, root: Path) -> Arm:
@@ -50,18 +68,31 @@ def with_history(arm: Arm, root: Path) -> Arm:
     if not arm.folder:
         return msgspec.structs.replace(arm, seed=_typed_seed(arm.overrides))
     folder = RunFolder(root / arm.folder)
-    seed = _seed(folder)
-    seed = _typed_seed(arm.overrides) if seed is None else seed
-    return msgspec.structs.replace(arm, seed=seed, epochs=epoch_points(folder, arm.result))
+    job = _job(folder)
+    seed = _typed_seed(arm.overrides) if job.trainer.seed is None else job.trainer.seed
+    return msgspec.structs.replace(
+        arm, seed=seed, num_workers=job.loader.num_workers, epochs=epoch_points(folder, arm.result)
+    )
 
 
 def arms_of_sweep(sweep: SweepFolder) -> list[Arm]:
     """The arms that a sweep's comparison tells of, read anew. Raises FlodlError where it cannot be understood."""
+    return [with_history(arm, sweep.path) for arm in _told(sweep)]
+
+
+def is_sweep(sweep: SweepFolder) -> bool:
+    """Whether the comparison in this folder is of runs in it; else it is one of runs that lie elsewhere."""
     try:
-        arms = msgspec.json.decode(sweep.comparison_json_path.read_bytes(), type=_Document).arms
+        return any(arm.folder and not Path(arm.folder).is_absolute() for arm in _told(sweep))
+    except FlodlError:
+        return True  # who reads it is told what is wrong
+
+
+def _told(sweep: SweepFolder) -> tuple[Arm, ...]:
+    try:
+        return msgspec.json.decode(sweep.comparison_json_path.read_bytes(), type=_Document).arms
     except (OSError, msgspec.MsgspecError) as error:
         raise FlodlError(f"{sweep.comparison_json_path}: {error}") from error
-    return [with_history(arm, sweep.path) for arm in arms]
 
 
 def arms_of_runs(folders: Sequence[RunFolder]) -> list[Arm]:
@@ -70,7 +101,8 @@ def arms_of_runs(folders: Sequence[RunFolder]) -> list[Arm]:
     differing = _differing(jobs)
     names = _names([folder.path for folder in folders])
     return [
-        _arm(folder, name, _overrides(job, differing)) for folder, name, job in zip(folders, names, jobs, strict=True)
+        _arm(folder, name, _overrides(job, differing, jobs))
+        for folder, name, job in zip(folders, names, jobs, strict=True)
     ]
 
 
@@ -87,12 +119,18 @@ def _arm(folder: RunFolder, name: str, overrides: tuple[str, ...]) -> Arm:
     return with_history(arm, folder.path)
 
 
-def _flat_job(folder: RunFolder) -> dict[str, object]:
+def _flat_job(folder: RunFolder) -> _Flat:
     """The job's keys as they are in the file, whichever version wrote it."""
     try:
-        return dict(_flat(msgspec.json.decode(folder.spec_path.read_bytes(), type=_Plain).job))
+        plain = msgspec.json.decode(folder.spec_path.read_bytes(), type=_Plain)
     except (OSError, msgspec.MsgspecError):
-        return {}
+        return _Flat()
+    keys = {key: value for key, value in _flat(plain.job) if not _lies_in(key, NOT_COMPARED)}
+    return _Flat(keys, plain.schema)
+
+
+def _lies_in(key: str, parents: Sequence[str]) -> bool:
+    return any(f"{key}.".startswith(f"{parent}.") for parent in parents)
 
 
 def _flat(node: object, key: str = "") -> Iterator[tuple[str, object]]:
@@ -103,19 +141,30 @@ def _flat(node: object, key: str = "") -> Iterator[tuple[str, object]]:
         yield key, node
 
 
-def _differing(jobs: Sequence[Mapping[str, object]]) -> list[str]:
-    """Keys with several values. One that a job lacks says nothing: another version may have written it."""
-    values: dict[str, list[object]] = {}
-    for job in jobs:
-        for key, value in job.items():
-            if not key.startswith(NOT_COMPARED):
-                values.setdefault(key, []).append(value)
-    return [key for key, found in values.items() if any(value != found[0] for value in found)]
+def _differing(jobs: Sequence[_Flat]) -> list[str]:
+    """Keys with several values, and those that only some jobs have. One that a job of another version lacks says
+    nothing."""
+    keys = dict.fromkeys(key for job in jobs for key in job.keys)
+    return [key for key in keys if _has_several(key, jobs)]
 
 
-def _overrides(job: Mapping[str, object], differing: Iterable[str]) -> tuple[str, ...]:
-    """key=value of each difference. A seed stays a text of its own; of very many others the first are named."""
-    texts = [f"{key}={_text(job.get(key))}" for key in differing if key in job]
+def _has_several(key: str, jobs: Sequence[_Flat]) -> bool:
+    having = [job for job in jobs if key in job.keys]
+    if any(job.keys[key] != having[0].keys[key] for job in having):
+        return True
+    schemas = {job.schema for job in having}
+    return any(key not in job.keys and job.schema in schemas for job in jobs)
+
+
+def _overrides(job: _Flat, differing: Iterable[str], jobs: Sequence[_Flat]) -> tuple[str, ...]:
+    """key=value of each difference, ~key of what others of its version have. A seed stays a text of its own; of very
+    many others the first are named."""
+    texts: list[str] = []
+    for key in differing:
+        if key in job.keys:
+            texts.append(f"{key}={_text(job.keys[key])}")
+        elif not job.has_part_of(key) and any(key in other.keys and other.schema == job.schema for other in jobs):
+            texts.append(f"~{key}")
     seeds = [text for text in texts if text.partition("=")[0] == SEED]
     others = [text for text in texts if text not in seeds]
     if len(others) > MANY:
@@ -141,11 +190,11 @@ def _names(paths: Sequence[Path]) -> list[str]:
     return [str(path) for path in paths]
 
 
-def _seed(folder: RunFolder) -> int | None:
+def _job(folder: RunFolder) -> _Job:
     try:
-        return msgspec.json.decode(folder.spec_path.read_bytes(), type=_Spec).job.trainer.seed
+        return msgspec.json.decode(folder.spec_path.read_bytes(), type=_Spec).job
     except (OSError, msgspec.MsgspecError):
-        return None
+        return _Job()
 
 
 def _typed_seed(overrides: Iterable[str]) -> int | None:

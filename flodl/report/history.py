@@ -156,6 +156,7 @@ class _Reading:
         self._rounds: dict[int, RoundPoint] = {}
         self._objections: dict[int, Objection] = {}
         self._stretches: dict[int, list[_Stretch]] = {}
+        self._returned: dict[int, float] = {}  # rank -> when a new process of it was there
 
     def take(self, line: _Line) -> None:
         for place in line.roster:
@@ -184,6 +185,8 @@ class _Reading:
             self._objections[number] = Objection(round=number, anchor=command.anchor, text=text)
 
     def _hear(self, event: _Event, seconds: float) -> None:
+        if event.type == "RankReady":
+            self._returned[event.rank] = seconds
         if event.type not in ("WindowDone", "AveragingDone"):
             return
         before = self._rounds.get(event.round)
@@ -197,7 +200,7 @@ class _Reading:
         if event.type == "WindowDone":
             self._newest = seconds
             found = self._stretches.setdefault(event.rank, [])
-            start = found[-1].end if found else 0.0
+            start = self._returned.pop(event.rank, found[-1].end if found else 0.0)
             parts = (event.compute_ms, event.data_wait_ms, event.exposed_ms, event.idle_ms)
             found.append(_stretch(start, seconds, parts))
 

@@ -27,7 +27,8 @@ def comparison_markdown(comparison: Comparison) -> str:
         lines += ["", "## What is best", "", *(f"* {_plain(verdict.said)}" for verdict in comparison.verdicts)]
     if comparison.suggestion is not None:
         typed = " ".join(_code(text) for text in comparison.suggestion.overrides)
-        lines += ["", f"Try next: {typed} ({_plain(comparison.suggestion.why)})"]
+        beside, why = _plain(comparison.suggestion.beside), _plain(comparison.suggestion.why)
+        lines += ["", f"Try next, beside what {beside} had: {typed} ({why})"]
     return "\n".join(lines) + "\n"
 
 
@@ -54,7 +55,8 @@ def _groups(comparison: Comparison) -> list[str]:
 
 
 def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+    """A line of a table. A bar would end its cell, in code too; everywhere else a stroke before it would be seen."""
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _sides(head: Sequence[str]) -> str:
@@ -66,16 +68,16 @@ def _first_line(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text of a cell: no Markdown in it means anything."""
+    """Text in which no Markdown means anything."""
     flat = clean(text).replace("\\", "\\\\")
-    for mark in "|<>*_`[]":
+    for mark in "<>*_`[]":
         flat = flat.replace(mark, f"\\{mark}")
     return flat
 
 
 def _code(text: str) -> str:
-    """Foreign text as code. A fence longer than any run of backticks in it; a bar would end the table's cell."""
-    flat = clean(text).replace("|", "\\|")
+    """Foreign text as code: a fence longer than any run of backticks in it."""
+    flat = clean(text)
     fence = "`"
     while fence in flat:
         fence += "`"

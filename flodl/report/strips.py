@@ -46,7 +46,7 @@ def strips_figure(title: str, trace: Trace) -> Node:
 def activity_legend() -> Node:
     """Colour and name of each activity."""
     entries = [node("li", node("span", class_=f"swatch a{i}"), name) for i, name in enumerate(ACTIVITIES)]
-    return node("ul", *entries, class_="legend")
+    return node("ul", *entries, node("li", "blank: not there"), class_="legend")
 
 
 def _strip(strip: Strip, top: float, end: float) -> Iterator[Node]:

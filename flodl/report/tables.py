@@ -17,9 +17,8 @@ from flodl.report.compare import Comparison, Group
 from flodl.report.figures import ABSENT, FIGURES, Figure, shown
 from flodl.report.summary import STYLES
 
-__all__ = ["UNSUCCESSFUL", "WIDE_ENOUGH", "arm_cells", "arm_columns", "failures", "mean_cells", "print_comparison"]
+__all__ = ["WIDE_ENOUGH", "arm_cells", "arm_columns", "failures", "mean_cells", "print_comparison"]
 
-UNSUCCESSFUL = ("failed", "interrupted", "skipped")
 WIDE_ENOUGH = 120  # columns, for two blanks between cells
 SHOWN = {"loss_at_epoch", "metric_at_end", "seconds_to_target", "loss_per_second", "wall_seconds", "samples_per_second",
          "utilisation", "rounds", "anchor"}  # fmt: skip
@@ -82,7 +81,7 @@ def mean_cells(group: Group, wanted: Sequence[Figure] = FIGURES) -> list[str]:
 
 def failures(arms: Sequence[Arm]) -> list[Arm]:
     """Those that failed, were interrupted or skipped."""
-    return [arm for arm in arms if arm.status in UNSUCCESSFUL]
+    return [arm for arm in arms if arm.status in ("failed", "interrupted", "skipped")]
 
 
 def _rough(figure: Figure) -> Figure:
@@ -141,4 +140,5 @@ def _print_words(comparison: Comparison, console: Console) -> None:
         console.print(Text(clean(verdict.said)), soft_wrap=whole)
     if comparison.suggestion is not None:
         typed = " ".join(clean(text) for text in comparison.suggestion.overrides)
-        console.print(Text(f"try next: {typed} ({clean(comparison.suggestion.why)})"), soft_wrap=whole)
+        beside, why = clean(comparison.suggestion.beside), clean(comparison.suggestion.why)
+        console.print(Text(f"try next, beside what {beside} had: {typed} ({why})"), soft_wrap=whole)

@@ -16,7 +16,7 @@ from flodl.record.sweep import SweepFolder
 from flodl.record.text import short_path
 from flodl.report.arm import Arm
 from flodl.report.compare import Question, compare, comparison_json
-from flodl.report.gather import arms_of_runs, arms_of_sweep
+from flodl.report.gather import arms_of_runs, arms_of_sweep, is_sweep
 from flodl.report.leave import leave_comparison_page
 from flodl.report.markdown import comparison_markdown
 from flodl.report.tables import print_comparison
@@ -36,10 +36,13 @@ def tell(given: Mapping[str, Any]) -> None:
     as_json = switch("json", given["json"])
     question = _question(given)
     sweeps, runs = _named(given["runs"])
-    arms = arms_of_sweep(sweeps[0]) if len(sweeps) == 1 and not runs else arms_of_runs([*_runs_of(sweeps), *runs])
+    folder = _folder(given["write"], sweeps if not runs else ())
+    if len(sweeps) == 1 and not runs:
+        arms = _arms_of(sweeps[0], folder)
+    else:
+        arms = arms_of_runs(_each_once([*_runs_of(sweeps), *runs]))
     _check(arms, question)
     comparison = compare(arms, question)
-    folder = _folder(given["write"], sweeps if not runs else ())
     trouble = ""
     if folder is not None:
         folder.write_comparison(comparison_json(comparison), comparison_markdown(comparison))
@@ -103,7 +106,7 @@ def _named(value: object) -> tuple[list[SweepFolder], list[RunFolder]]:
     texts = [str(text) for text in cast("list[object]", value)] if isinstance(value, list) else [str(value)]
     problems: list[Problem] = []
     sweeps: dict[Path, SweepFolder] = {}
-    runs: dict[Path, RunFolder] = {}
+    runs: list[RunFolder] = []
     for text in texts:
         found = list(_folders(text))
         if not found:
@@ -112,12 +115,12 @@ def _named(value: object) -> tuple[list[SweepFolder], list[RunFolder]]:
         for path in found:
             sweep, run = SweepFolder(path), RunFolder(path)
             if sweep.comparison_json_path.is_file() and not run.spec_path.exists():
-                sweeps[path] = sweep
+                sweeps.setdefault(path.resolve(), sweep)
             else:
-                runs[path] = run
+                runs.append(run)
     if problems or not texts:
         raise ConfigError(problems or "runs: names none")
-    return list(sweeps.values()), list(runs.values())
+    return list(sweeps.values()), _each_once(runs)
 
 
 def _folders(text: str) -> Iterator[Path]:
@@ -130,10 +133,12 @@ def _folders(text: str) -> Iterator[Path]:
     pattern = str(path.relative_to(path.anchor)) if path.is_absolute() else str(path)
     starts = sorted(root.glob(pattern)) if any(mark in text for mark in "*?[") else [root / pattern]
     for start in starts:
-        yield from _below(start.absolute())
+        here = start.absolute()
+        yield from [here] if SweepFolder(here).comparison_json_path.is_file() else _below(here)
 
 
 def _below(folder: Path) -> Iterator[Path]:
+    """Runs and sweeps; a comparison of runs that lie elsewhere is none of them."""
     if _is_one(folder):
         yield folder
     elif folder.is_dir():
@@ -143,7 +148,11 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _is_one(folder: Path) -> bool:
-    return RunFolder(folder).spec_path.is_file() or SweepFolder(folder).comparison_json_path.is_file()
+    return RunFolder(folder).spec_path.is_file() or _is_sweep(SweepFolder(folder))
+
+
+def _is_sweep(sweep: SweepFolder) -> bool:
+    return sweep.comparison_json_path.is_file() and is_sweep(sweep)
 
 
 def _newest() -> Iterator[Path]:
@@ -152,7 +161,23 @@ def _newest() -> Iterator[Path]:
         newest = newest_run(Path.cwd() / OUTPUTS).path
     except FlodlError:
         return
-    yield newest.parent if SweepFolder(newest.parent).comparison_json_path.is_file() else newest
+    yield newest.parent if _is_sweep(SweepFolder(newest.parent)) else newest
+
+
+def _each_once(runs: Sequence[RunFolder]) -> list[RunFolder]:
+    """By where they really lie."""
+    found: dict[Path, RunFolder] = {}
+    for run in runs:
+        found.setdefault(run.path.resolve(), run)
+    return list(found.values())
+
+
+def _arms_of(sweep: SweepFolder, folder: SweepFolder | None) -> list[Arm]:
+    """Its arms, with folders that are found from where the comparison goes."""
+    arms = arms_of_sweep(sweep)
+    if folder is not None and folder.path.resolve() == sweep.path.resolve():
+        return arms
+    return [msgspec.structs.replace(arm, folder=str(sweep.path / arm.folder)) if arm.folder else arm for arm in arms]
 
 
 def _runs_of(sweeps: Sequence[SweepFolder]) -> Iterator[RunFolder]:

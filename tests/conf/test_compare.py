@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import yaml
 
 from flodl.__main__ import main
 from flodl.errors import ConfigError, TaskFindings
+from flodl.record.folder import RunFolder
 from flodl.record.sweep import SweepFolder
 from flodl.report.compare import compare, comparison_json
 from flodl.tasks.side_by_side import tell
@@ -85,6 +87,62 @@ def test_a_comparison_is_printed_and_written_in_three_forms(here: Path, capsys: 
     assert SweepFolder(here / "outputs/multirun/2026-01-02/s").comparison_page_path.is_file(), "a sweep's lies with it"
     tell(given(runs=["outputs/2026-01-0 1"]))
     assert len(list((here / "outputs" / "compare").glob("*/comparison.html"))) == 1
+
+
+def test_no_run_is_compared_twice(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    day, sweep = "outputs/2026-01-0 1", "outputs/multirun/2026-01-02/s"
+    tell(given(runs=[day]))  # leaves a comparison of runs that lie elsewhere under outputs/compare
+    tell(given(runs=[day], write=day))  # and one among the runs
+    capsys.readouterr()
+    assert len(names(compared(capsys, "outputs"))) == 4
+    assert len(names(compared(capsys, day))) == 2
+    assert len(names(compared(capsys, "outputs/compare/*"))) == 2, "by its own name it means its runs"
+    assert len(names(compared(capsys, sweep, f"{sweep}/0"))) == 2
+    (here / "again").symlink_to(here / day, target_is_directory=True)
+    assert len(names(compared(capsys, day, "again"))) == 2
+
+
+def test_a_sweep_that_is_compared_elsewhere_finds_its_runs_from_there(here: Path) -> None:
+    tell(given(write="elsewhere"))
+    folder = SweepFolder(here / "elsewhere")
+    page = folder.comparison_page_path.read_text()
+    assert "Timelines of the ranks" in page
+    links = re.findall(r'href="([^"]*report.html)"', page)
+    assert links == [], "a page links nothing that does not lie beside it"
+    arms = json.loads(folder.comparison_json_path.read_text())["arms"]
+    assert [Path(arm["folder"]).is_dir() for arm in arms] == [True, True]
+    tell(given())
+    assert (
+        'href="0/report.html"' in SweepFolder(here / "outputs/multirun/2026-01-02/s").comparison_page_path.read_text()
+    )
+
+
+def test_what_only_one_job_has_tells_it_from_others_and_what_it_is_called_does_not(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [RunFolder(here / "outputs/multirun/2026-01-02/s" / name) for name in ("0", "1")]
+
+    def groups(schema: int = 1, **changes: object) -> dict[str, list[int]]:
+        """With changes to the second one's job."""
+        for number, folder in enumerate(folders):
+            document = json.loads(folder.spec_path.read_bytes())
+            document["job"] |= {"callbacks": {"eval_fn": None}, "model": {"width": 8}}
+            document["job"] |= changes if number else {}
+            document["schema"] = schema if number else 1
+            folder.spec_path.write_text(json.dumps(document))
+        found = compared(capsys, *(str(folder.path) for folder in folders))
+        return {group["name"]: group["seeds"] for group in found["groups"]}  # type: ignore[attr-defined]
+
+    assert groups() == {"all arms": [0, 1]}
+    assert groups(name="other", objective="eval.loss", logger={"own": {"_target_": "a.b"}}, sim={"jitter": 0.5}) == {
+        "all arms": [0, 1]
+    }
+    assert groups(callbacks={"eval_fn": {"_target_": "own.judge"}}) == {
+        "callbacks.eval_fn=null": [0],
+        "callbacks.eval_fn._target_=own.judge": [1],
+    }
+    assert groups(model={"width": 8, "dropout": 0.5}) == {"~model.dropout": [0], "model.dropout=0.5": [1]}
+    assert groups(2, model={"width": 8, "dropout": 0.5}) == {"all arms": [0, 1]}, "another version may have it always"
 
 
 def test_slips_are_told_together_with_what_there_is(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,10 +12,10 @@ from flodl.record.folder import RunFolder
 from flodl.record.result import Result, Run, result
 from flodl.report.arm import Arm
 from flodl.report.gather import with_history
-from flodl.sim.costs import Costs
+from flodl.sim.costs import Costs, Fault
 from flodl.sim.run import simulate
 from flodl.spec.codec import canonical_json, sha256
-from flodl.spec.job import TrainerConfig
+from flodl.spec.job import MembershipConfig, TrainerConfig
 from tests.scenarios.rigs import job_of, places_of
 
 __all__ = ["arm_in", "run_in"]
@@ -23,12 +24,17 @@ MS = (10.0, 25.0)
 GAIN = {"cpu_async": 1.0, "cpu_cadence": 0.95, "cpu_sync": 0.9}
 
 
-def run_in(path: Path, mode: str, seed: int, num_epochs: int = 4, *, divergence: float = 0.01) -> Result:
-    """A whole run of two unequal ranks in `path`; its result. divergence: of its replicas, more or less."""
-    job = job_of(mode, trainer=TrainerConfig(num_epochs=num_epochs, batch_size=8, seed=seed))
+def run_in(
+    path: Path, mode: str, seed: int, num_epochs: int = 4, *, divergence: float = 0.01, faults: Sequence[Fault] = ()
+) -> Result:
+    """A whole run of two unequal ranks in `path`; its result. divergence: of its replicas, more or less. faults: of
+    ranks, which come back."""
+    trainer = TrainerConfig(num_epochs=num_epochs, batch_size=8, seed=seed)
+    membership = MembershipConfig(rejoin=True, timeout_scale=0.02) if faults else MembershipConfig()
+    job = job_of(mode, trainer=trainer, membership=membership)
     places = places_of([8, 8])
     costs = Costs(ms_per_batch=MS, averaging_ms=5.0, num_samples=1000, jitter=0.05, divergence=divergence, seed=seed)
-    ran = simulate(job, places, costs)
+    ran = simulate(job, places, costs, faults)
     folder = RunFolder.adopt(path)
     folder.write_spec(canonical_json(job), sha256(job))
     folder.start_journal(sha256(job), places)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 from flodl.record.result import Run, failed_result
 from flodl.report.arm import Arm
 from flodl.report.compare import Comparison, Question, compare, comparison_json
-from flodl.report.confidence import compared, two_sided
+from flodl.report.comparison_page import comparison_page
+from flodl.report.confidence import compared, confidence_words, two_sided
 from flodl.spec.stop import TargetConfig
 from tests.report.arms import arm, result_of
 
@@ -101,7 +103,7 @@ def test_the_winner_is_told_with_the_test_that_says_how_sure_it_is() -> None:
     # differences 3.0, 3.15, 3.3: t = 3.15 / (0.15 / sqrt 3) = 36.37, two degrees of freedom
     assert first.evidence.p == pytest.approx(two_sided(36.373, 2), rel=1e-3)
     assert found.conclusion.startswith("elche=cpu_async is best by time to evaluated loss of 0.42 or less")
-    assert "confidence 100% (paired t-test, 3 seeds)" in found.conclusion
+    assert "confidence > 99.9% (paired t-test, 3 seeds)" in found.conclusion
 
 
 def test_one_seed_gives_no_confidence_and_asks_for_more() -> None:
@@ -110,13 +112,16 @@ def test_one_seed_gives_no_confidence_and_asks_for_more() -> None:
     assert "no confidence can be given: one seed says nothing of chance" in found.conclusion
     assert found.suggestion is not None
     assert found.suggestion.overrides == ("trainer.seed=1,2,3",)
+    assert found.suggestion.groups == ("elche=cpu_async", "elche=cpu_sync"), "the winner's luck has to be tried again"
 
 
 def test_seeds_that_do_not_match_are_not_paired() -> None:
     one, other = {0: 1.0, 1: 1.2, 2: 1.1}, {3: 2.0, 4: 2.1}
-    assert compared(one, other).kind == "Welch's t-test"
-    assert compared(one, {0: 1.1, 1: 1.3, 7: 9.0}).kind == "none", "both differences are the same: no spread to test"
-    assert compared(one, {5: 1.0}).p is None
+    assert compared(one, other, less=True).kind == "Welch's t-test"
+    assert compared(one, {0: 1.1, 1: 1.3, 7: 9.0}, less=True).kind == "none", (
+        "both differences are the same: no spread to test"
+    )
+    assert compared(one, {5: 1.0}, less=True).p is None
 
 
 def test_students_distribution_is_that_of_the_tables() -> None:
@@ -142,6 +147,58 @@ def test_a_given_target_epoch_metric_and_criterion_are_taken() -> None:
     beyond = compare(ALL, Question(target=TargetConfig(metric="loss", value=0.01)))
     assert beyond.conclusion.startswith("No arm reached evaluated loss of 0.01 or less. elche=cpu_async is best by ")
     assert beyond.by == "quality"
+
+
+def test_seeds_that_never_came_to_a_given_target_speak_against_their_arm() -> None:
+    rash = [arm(f"{s}", "cpu_async", s, [2.0, 1.0], [1.0, 0.2 if s == 0 else 0.9], seconds=1.0) for s in range(3)]
+    steady = [arm(f"{3 + s}", "cpu_sync", s, [2.0, 1.0], [1.0, 0.2], seconds=5.0 + 0.1 * s) for s in range(3)]
+    given = Question(target=TargetConfig(metric="loss", value=0.3))
+    found = compare([*rash, *steady], given)
+    first = found.verdicts[0]
+    assert (first.by, first.winner, first.factor) == ("time_to_target", "elche=cpu_sync", None)
+    assert "10.2 s, before elche=cpu_async, 2 s (reached by 1 of 3); no confidence can be given" in found.conclusion
+    alone = compare([*rash, *steady, FAILED], given).verdicts[0]
+    assert alone.next_best == "2 s (reached by 1 of 4)", "one that failed did not reach it either"
+    assert compare([rash[0], *rash[1:], steady[0]], given).verdicts[0].winner == "elche=cpu_sync"
+
+
+def test_no_confidence_is_claimed_for_a_winner_that_the_common_seeds_speak_against() -> None:
+    one, other = {0: 2.0, 1: 2.1, 2: 0.1}, {0: 1.5, 1: 1.5, 3: 9.0}
+    evidence = compared(one, other, less=True)
+    assert (evidence.kind, evidence.p) == ("none", None)
+    assert "the other one is better" in evidence.why
+    assert compared(other, one, less=True).p is not None
+    assert compared(one, other, less=False).p is not None
+
+
+@pytest.mark.parametrize(
+    ("p", "words"),
+    [(1e-9, "> 99.9%"), (0.004, "99.6%"), (0.049, "95.1%"), (0.0509, "94.9%"), (0.5, "50.0%"), (1.0, "0.0%")],
+)
+def test_confidence_is_rounded_down_and_never_whole(p: float, words: str) -> None:
+    assert confidence_words(p) == words
+
+
+def test_what_was_asked_decides_or_is_said_to_be_missing() -> None:
+    assert compare(ALL, Question(by="quality_at_end")).by == "quality", "at equal epochs they are the same"
+    early = compare(ALL, Question(by="quality_at_end", epoch=2))
+    assert (early.by, early.verdicts[0].value) == ("quality_at_end", pytest.approx(0.31)), "at the end, not at epoch 2"
+    short = [arm("0", "cpu_async", 0, [2.0], [1.0]), arm("1", "cpu_sync", 0, [2.0], [0.9])]
+    missing = compare(short, Question(by="loss_per_second"))
+    assert missing.conclusion.startswith("Nothing tells the fall of the training loss per second (by=loss_per_second).")
+    assert missing.by == "time_to_target"
+    assert "Every arm reached it with its first epoch" in missing.conclusion
+
+
+def test_which_way_is_better_is_decided_once() -> None:
+    upward = [arm("0", "cpu_async", 0, [2.0, 1.0], [0.5, 0.8]), arm("1", "cpu_sync", 0, [2.0, 1.0], [0.5, 0.6])]
+    found = compare(upward, Question(by="quality", target=TargetConfig(mode="max")))
+    assert not found.less
+    assert found.verdicts[0].winner == "elche=cpu_async"
+    assert found.target is not None
+    assert (found.target.value, found.target.less) == (0.6, False)
+    cells = dict(re.findall(r'class="([^"]*)" data-figure="metric_at_end" data-arm="(\w)"', comparison_page(found, {})))
+    assert cells == {"number top": "0", "number": "1"}
 
 
 def test_what_is_not_there_is_absent_and_not_0() -> None:
@@ -184,3 +241,8 @@ def test_the_next_arm_follows_from_what_the_best_one_loses(mode: str, changes: d
     found = compare([one, other]).suggestion
     assert found is not None
     assert found.overrides == (wanted,)
+    assert found.groups == (f"elche={mode}",)
+    if wanted.startswith("loader."):
+        busy = [compare([msgspec.structs.replace(one, num_workers=n), other]).suggestion for n in (2, 4, 16)]
+        assert [s and s.overrides for s in busy[:2]] == [("loader.num_workers=4",), ("loader.num_workers=8",)]
+        assert "loader." not in str(busy[2]), "more processes would not help"

@@ -25,6 +25,7 @@ from flodl.report.history import RoundPoint, Strip, Trace, epoch_points, trace
 from flodl.report.leave import leave_comparison_page, leave_run_page
 from flodl.report.run_page import run_page
 from flodl.report.scale import scale_of
+from flodl.sim.costs import Fault
 from tests.report.arms import arm
 from tests.report.folders import arm_in, run_in
 
@@ -71,6 +72,18 @@ def test_a_journal_tells_rounds_anchors_and_what_ranks_did(tmp_path: Path) -> No
     points = epoch_points(folder, result)
     assert [point.epoch for point in points] == [1, 2, 3, 4]
     assert points[-1].seconds == pytest.approx(result.wall_seconds, rel=0.05)
+
+
+def test_the_time_between_a_ranks_death_and_its_return_is_no_activity_of_its(tmp_path: Path) -> None:
+    result = run_in(tmp_path / "run", "cpu_cadence", 0, faults=(Fault(kind="death", rank=1, at_seconds=1.0),))
+    assert result.restarts == {1: 1}
+    found = {
+        strip.rank: [sum(parts) for parts in strip.stretches] for strip in trace(RunFolder(tmp_path / "run")).strips
+    }
+    gone = [i for i, part in enumerate(found[1]) if part < 0.01]
+    assert len(gone) > 1, "from its last report until its new process was there nothing is drawn"
+    assert gone == list(range(gone[0], gone[-1] + 1))
+    assert min(found[0][:-1]) > 0.99, "the other one was there all the time"
 
 
 def test_what_cannot_be_read_is_absent_and_no_reason_to_fail(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 from rich.console import Console
 
 from flodl.record.result import Run, failed_result
@@ -91,6 +92,9 @@ def test_foreign_text_breaks_neither_table() -> None:
     assert rows[2].count(" | ") == rows[0].count(" | ")
     assert "``` name=a\\|b`c``d ```" in rows[2]
     assert "x \\| y" in rows[2]
+    named = msgspec.structs.replace(arm("0", "cpu_async", 0, [2.0, 1.0], [1.0, 0.5]), overrides=("name=a|b", "x=1"))
+    other = msgspec.structs.replace(named, name="1", overrides=("name=a|b", "x=2"))
+    assert "All of them: `name=a|b`" in markdown_of(named, other), "outside of tables a bar is a bar"
     text = printed(evil)
     assert "[red]z" in text
     assert "\x1b" not in text + markdown
