@@ -98,14 +98,7 @@ def compare(arms: Sequence[Arm], question: Question | None = None) -> Comparison
     shared = shared_overrides(arms)
     names = _group_names(arms, shared)
     all_compared = tuple(
-        Compared(
-            **{name: getattr(arm, name) for name in arm.__struct_fields__},
-            group=name,
-            figures=None
-            if arm.result is None or not arm.has_trained
-            else figures_of(arm.result, arm.epochs, epoch=epoch, metric=metric, goal=goal),
-        )
-        for arm, name in zip(arms, names, strict=True)
+        _compared(arm, name, epoch=epoch, metric=metric, goal=goal) for arm, name in zip(arms, names, strict=True)
     )
     groups = tuple(_group(name, [c for c in all_compared if c.group == name]) for name in dict.fromkeys(names))
     is_whole = all(arm.epochs[-1].epoch == epoch for arm in counted if arm.epochs)
@@ -114,14 +107,9 @@ def compare(arms: Sequence[Arm], question: Question | None = None) -> Comparison
     titles = _titles(metric, epoch, goal)
     verdicts = _verdicts(all_compared, wanted, titles, less=less, is_whole=is_whole, is_given=_is_given(goal))
     by = verdicts[0].by if verdicts else wanted
+    before = _unmet(all_compared, goal, asked.by and wanted, verdicts, titles)
     return Comparison(
-        conclusion=" ".join(
-            [
-                *_unmet(all_compared, goal, asked.by and wanted, verdicts, titles),
-                _conclusion(groups, verdicts, metric),
-                *_at_once(all_compared, goal, by),
-            ]
-        ),
+        conclusion=" ".join([*before, _conclusion(groups, verdicts, metric), *_at_once(all_compared, goal, by)]),
         epoch=epoch,
         metric=metric,
         less=less,
@@ -138,6 +126,13 @@ def compare(arms: Sequence[Arm], question: Question | None = None) -> Comparison
 def comparison_json(comparison: Comparison) -> bytes:
     """As docs/comparison.schema.json says: no NaN and no infinity in it, what is absent is null."""
     return msgspec.json.format(msgspec.json.encode(comparison), indent=2) + b"\n"
+
+
+def _compared(arm: Arm, group: str, *, epoch: int, metric: str, goal: Goal | None) -> Compared:
+    figures = None
+    if arm.result is not None and arm.has_trained:
+        figures = figures_of(arm.result, arm.epochs, epoch=epoch, metric=metric, goal=goal)
+    return Compared(**{name: getattr(arm, name) for name in arm.__struct_fields__}, group=group, figures=figures)
 
 
 def _metric(counted: Sequence[Arm], epoch: int) -> str:
