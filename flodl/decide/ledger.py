@@ -206,6 +206,12 @@ class Ledger(msgspec.Struct, kw_only=True):
         self._owe(lost)
         return num_samples(lost)
 
+    def void_trained(self) -> None:
+        """No round will ever hold what was trained without acceptance: it is owed again."""
+        for ranges in self.trained.values():
+            self._owe(ranges)
+        self.trained = {}
+
     def audit(self) -> tuple[int, int]:
         """(lost, dup): samples of opened epochs that are nowhere, and that are in two places. Both must be 0."""
         places = (self.owed, self.held, self.trained, self.done)

@@ -12,6 +12,7 @@ __all__ = ["project_problems", "readiness_problems"]
 
 _SAME_DATA = "copy the same data set to every host, or run with cluster.deploy.data=rsync"
 _SAME_CODE = "run with cluster.deploy.code=rsync, or copy the project to every host"
+_FOR_THE_NEXT = "change a project between runs: what is changed now is for the next one"
 _SHOWN_FILES = 3
 
 _MUST_AGREE = (
@@ -46,7 +47,7 @@ def readiness_problems(
     if first.num_parameters == 0:
         found.append(Problem(key="model", constraint="it has no parameters: there is nothing to train"))
     stale = _stale_files({place.rank: place.host for place in present}, readies)
-    found += [_stale(host, *files) for host, files in stale.items()]
+    found += [_stale(host, *files, is_late=newcomer is not None) for host, files in stale.items()]
     current = [readies[place.rank] for place in present if place.host not in stale]
     for place in present:
         # Other code builds other things: a stale host is told its cause, not what follows from it.
@@ -81,11 +82,15 @@ def _stale_files(hosts: Mapping[int, str], readies: Mapping[int, RankReady]) -> 
     return stale
 
 
-def _stale(host: str, files: Sequence[str], other: str) -> Problem:
+def _stale(host: str, files: Sequence[str], other: str, *, is_late: bool = False) -> Problem:
+    """is_late: the others have trained with theirs."""
     more = f" and {len(files) - _SHOWN_FILES} more files" if len(files) > _SHOWN_FILES else ""
     named = ", ".join(files[:_SHOWN_FILES]) + more
     verb = "are" if len(files) > 1 else "is"
     constraint = f"{named} of the project {verb} not what {other} has"
+    if is_late:
+        constraint = f"{named} of the project changed since the run began"
+        return Problem(key=host, constraint=constraint, remedy=_FOR_THE_NEXT)
     if host == other:
         constraint = f"{named} of the project changed while its ranks were starting"
     return Problem(key=host, constraint=constraint, remedy=_SAME_CODE)

@@ -17,7 +17,7 @@ from flodl.decide.finishing import begin_finish, on_death_at_end, on_lingering, 
 from flodl.decide.messages import Command, FormGroup, GroupFormed, RankDied, RankFailed, RankSuspected
 from flodl.decide.mind import Mind, alert
 from flodl.decide.ordering import next_order
-from flodl.decide.rejoin import begin_generation, expect, join
+from flodl.decide.rejoin import AGENT_GONE, begin_generation, expect, join
 from flodl.decide.rounds import Order
 from flodl.decide.training import average, cut
 from flodl.spec.checkpoint import SaveReason
@@ -47,7 +47,8 @@ def on_death(mind: Mind, event: RankDied | RankFailed) -> list[Command]:
         return on_death_at_end(mind, rank, event.at)
     is_consequence = bool(first) and isinstance(event, RankFailed) and event.kind == "contact"
     why = f"a consequence of the first death: {first}" if is_consequence else "the others go on with its work"
-    comeback = expect(mind, rank, event.at, can_return=event.can_return if isinstance(event, RankDied) else True)
+    is_lost = isinstance(event, RankDied) and not event.can_return
+    comeback = expect(mind, rank, event.at, hopeless=AGENT_GONE if is_lost else "")
     text = f"{mind.name(rank)} died: {cause}" + (f"; {comeback}" if comeback else "")
     told: list[Command] = [alert(text, why, rank)]
     mind.pace.remove(rank)
@@ -165,6 +166,7 @@ def _resume(mind: Mind, order: Order, newest: int, at: float) -> list[Command]:
         return accept_order(mind, order, at)
     reclaim_dead(mind)
     if state.failure:
+        state.ledger.void_trained()  # of a round that nobody holds; the bundle is to say so
         return begin_finish(mind, state.failure, at)
     if order.alone:
         return next_order(mind, at)

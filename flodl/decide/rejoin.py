@@ -16,8 +16,9 @@ from flodl.decide.membership import Comeback
 from flodl.decide.messages import Command, Dismiss, FormGroup
 from flodl.decide.mind import Mind
 
-__all__ = ["admit", "begin_generation", "deal_anew", "dismiss_awaited", "expect", "join", "may_restart"]
+__all__ = ["AGENT_GONE", "admit", "begin_generation", "deal_anew", "dismiss_awaited", "expect", "join", "may_restart"]
 
+AGENT_GONE = "it cannot be restarted: its host's agent is gone"
 STATE_BYTES_PER_SECOND = 50e6  # a slow network
 STATE_BYTES_PER_PARAMETER = 16  # float32 with two optimizer moments and a center
 
@@ -29,8 +30,11 @@ def may_restart(mind: Mind) -> bool:
     return mind.job.membership.rejoin and is_at_work and state.stop is None and not state.failure
 
 
-def expect(mind: Mind, rank: int, at: float, *, can_return: bool) -> str:
-    """`rank`, or its replacement, is gone: when the next one is due, in words; "" where the job wants none."""
+def expect(mind: Mind, rank: int, at: float, *, hopeless: str = "") -> str:
+    """`rank`, or its replacement, is gone: when the next one is due, in words; "" where the job wants none.
+
+    hopeless: why another process of it would be of no use.
+    """
     membership, most = mind.state.membership, mind.job.membership.max_restarts
     if not may_restart(mind):
         return ""
@@ -38,8 +42,8 @@ def expect(mind: Mind, rank: int, at: float, *, can_return: bool) -> str:
     back.stop()
     if back.died_at is None:
         back.died_at = at
-    if not can_return:
-        return "it cannot be restarted: its host's agent is gone"
+    if hopeless:
+        return hopeless
     if back.restarts >= most:
         return f"it was restarted {back.restarts} times (membership.max_restarts) and is given up"
     pause = mind.limits.restart * 2.0**back.restarts
@@ -99,11 +103,12 @@ def join(mind: Mind, at: float, reason: str) -> list[Command]:
 
 
 def _seconds(mind: Mind) -> float:
-    """What joining may take: everybody comes to the edge, a group is formed, the state travels."""
+    """What joining may take: everybody comes to the edge, a group is formed, the state travels, however large it is (a
+    piece that does not come has the limit of a collective)."""
     step_ms = max((ms or 0.0 for ms in mind.speeds().values()), default=0.0)
     parameters = max((ready.num_parameters for ready in mind.state.readies.values()), default=0)
     travel_seconds = parameters * STATE_BYTES_PER_PARAMETER / STATE_BYTES_PER_SECOND
-    return min(mind.limits.dead + 2.0 * step_ms / 1000.0 + travel_seconds, mind.limits.stall / 2.0)
+    return min(mind.limits.dead + 2.0 * step_ms / 1000.0, mind.limits.stall / 2.0) + travel_seconds
 
 
 def begin_generation(mind: Mind, formed_by: float) -> None:

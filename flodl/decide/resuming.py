@@ -71,6 +71,7 @@ def go_on(mind: Mind, event: Resumed, at: float) -> list[Command]:
     sizes = (ledger.epoch_samples, ledger.num_epochs)
     state.ledger = old.ledger
     state.ledger.epoch_samples, state.ledger.num_epochs = sizes
+    state.ledger.void_trained()  # the bundle's weights hold accepted rounds alone
     if not is_same:
         for rank in list(old.ledger.held):
             state.ledger.reclaim(rank)

@@ -8,10 +8,12 @@ from flodl.decide.mind import Mind, alert
 from flodl.decide.ordering import next_order
 from flodl.decide.readiness import readiness_problems
 from flodl.decide.recovery import end_without_hope
-from flodl.decide.rejoin import deal_anew, expect, join, may_restart
+from flodl.decide.rejoin import AGENT_GONE, deal_anew, expect, join, may_restart
 from flodl.decide.saving import failure_code
 
 __all__ = ["on_joined", "on_late_joiners", "on_replacement", "on_replacement_lost", "on_restarts", "restarts_at"]
+
+NO_MATCH = "it is not restarted: another process would find the same"
 
 
 def restarts_at(mind: Mind) -> float | None:
@@ -51,7 +53,7 @@ def on_replacement(mind: Mind, event: RankReady) -> list[Command]:
     problems = readiness_problems(readies, mind.places, mind.job.trainer.batch_size, newcomer=event.rank)
     if problems:
         cause = "; ".join(str(problem) for problem in problems)
-        told = [*_lose(mind, event.rank, cause, event.at), Dismiss(rank=event.rank, reason=cause)]
+        told = [*_lose(mind, event.rank, cause, event.at, hopeless=NO_MATCH), Dismiss(rank=event.rank, reason=cause)]
         return [*told, *end_without_hope(mind, event.at)]
     state.readies[event.rank] = event
     back.ready_by, back.is_ready = None, True
@@ -62,13 +64,13 @@ def on_replacement_lost(mind: Mind, event: RankDied | RankFailed) -> list[Comman
     """A replacement died before it could join."""
     is_end = isinstance(event, RankDied)
     cause = event.cause if is_end else event.message
-    told = _lose(mind, event.rank, cause, event.at, can_return=event.can_return if is_end else True)
+    told = _lose(mind, event.rank, cause, event.at, hopeless=AGENT_GONE if is_end and not event.can_return else "")
     return [*told, *end_without_hope(mind, event.at)]
 
 
-def _lose(mind: Mind, rank: int, cause: str, at: float, *, can_return: bool = True) -> list[Command]:
+def _lose(mind: Mind, rank: int, cause: str, at: float, *, hopeless: str = "") -> list[Command]:
     text = f"{mind.name(rank)} could not come back: {cause}"
-    return [alert(text, expect(mind, rank, at, can_return=can_return) or "the run is about to end", rank)]
+    return [alert(text, expect(mind, rank, at, hopeless=hopeless) or "the run is about to end", rank)]
 
 
 # ------------------------------------------------------------------------------------------------- taking a place

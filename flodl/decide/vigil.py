@@ -2,7 +2,8 @@
 
 Pure judgement over sightings. Time is the receiver's monotonic clock; no host's own clock and no failed averaging
 decides anything. A heartbeat comes from a thread and proves only that the thread lives: so it carries what the
-training loop has counted, and what the rank does. Ranks that wait for a hung one are innocent.
+training loop has counted, and what the rank does. Ranks that wait for a hung one are innocent. A loop of the user's own
+may take as long as it likes over anything, unless others wait for it.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Vigil:
         self.limits = limits
         self._hosts = dict(hosts)
         self._watched = {rank: _Watched() for rank in hosts}
+        self._first_at: float | None = None  # when a rank had ended its first window, or waited in it for others
 
     def window(self, rank: int, seconds: float) -> None:
         """A window of `rank` took so long; before its first one nothing is known of what its steps take."""
@@ -66,13 +68,18 @@ class Vigil:
         """What there is to say now, lowest rank first. Whoever is dead is released; a rank that was never heard is
         not watched: who comes up too late is another matter."""
         told: list[RankSuspected | RankDied] = []
-        for rank in sorted(self._watched.keys() & sightings.keys()):
+        if self._first_at is None and self._somebody_waits(sightings):
+            self._first_at = now
+        heard = sorted(self._watched.keys() & sightings.keys())
+        for rank in heard:
             watched, seen = self._watched[rank], sightings[rank]
             if (seen.progress, seen.activity) != (watched.progress, watched.activity):
                 watched.progress, watched.activity, watched.moved = seen.progress, seen.activity, seen.at
-            cause = self._silence(rank, now, sightings) or self._hang(watched, now)
+        for rank in heard:
+            watched, seen = self._watched[rank], sightings[rank]
+            cause = self._silence(rank, now, sightings) or self._hang(watched, now) or self._delay(watched, now)
             if cause:
-                told.append(RankDied(at=now, rank=rank, cause=cause, can_return=not cause.startswith(HOST_LOST)))
+                told.append(RankDied(at=now, rank=rank, cause=cause))  # that it cannot return is its agent's word
                 continue
             silent = now - seen.at
             if silent <= self.limits.suspected:
@@ -107,9 +114,31 @@ class Vigil:
         still = now - watched.moved
         if watched.activity == "callback" and still > self.limits.callback:
             return f"a callback took more than {self.limits.callback:g} s"
-        if watched.activity != "train" or not (watched.windows or watched.has_returned):
+        if watched.activity != "train":
             return ""
-        limit = self.limits.stall  # of a first window nobody knows how long it takes, but others wait who need not
         if watched.windows:
             limit = self.limits.progress(sum(watched.windows) / len(watched.windows))
-        return f"it made no progress for {still:.1f} s while training" if still > limit else ""
+            return f"it made no progress for {still:.1f} s while training" if still > limit else ""
+        return self._hang_at_first(watched, now)
+
+    def _somebody_waits(self, sightings: Mapping[int, Sighting]) -> bool:
+        has_ended = any(watched.windows for watched in self._watched.values())
+        return has_ended or any(seen.activity == "average" for seen in sightings.values())
+
+    def _hang_at_first(self, watched: _Watched, now: float) -> str:
+        """Of a first window nobody knows how long it takes (it may compile), until others wait for its end."""
+        began = watched.moved if watched.has_returned else self._first_at
+        if began is None:
+            return ""
+        still = now - max(began, watched.moved)
+        why = f"it made no progress for {still:.1f} s in its first window, and others wait for it"
+        return why if still > self.limits.stall else ""
+
+    def _delay(self, watched: _Watched, now: float) -> str:
+        """Why a rank in a loop of the user's own is dead although nobody knows what that does: others wait for it."""
+        waiting = [other.moved for other in self._watched.values() if other.activity == "average"]
+        if watched.activity != "loop" or not waiting:
+            return ""
+        still = now - max(watched.moved, min(waiting))
+        told = f"its loop made no progress for {still:.1f} s while others waited for it in an averaging"
+        return told if still > self.limits.stall else ""

@@ -6,6 +6,8 @@
     optim/<parameter>/<key>                   the optimizer's tensors
     center/<name> velocity/<name> ema/<name>  in the outer member: what else changes with each accepted round
     velocity/. ema/.                          how far that has come: one number each
+    consensus/<name> statistics/<name>        likewise: parameters and buffers unrounded, where the model's own dtype is
+                                              narrower and the next round is reckoned from them
 
 Captured is what everybody holds (the consensus of the last accepted round), never a replica in between; of what is not
 averaged (frozen parameters, integer buffers, optimizer, float16's scale) it is this rank's. What is no tensor goes into
@@ -40,8 +42,15 @@ __all__ = ["BUFFER", "COUNT", "EMA", "PARAMETER", "TrainingState"]
 
 PARAMETER, BUFFER, OPTIMIZER = "model.param/", "model.buffer/", "optim/"
 SAID_ANEW = {"params", "param_names", "lr", "initial_lr", "foreach", "fused", "capturable", "differentiable"}
+FULL = torch.float32.itemsize
 EMA, COUNT = "ema/", "."  # no tensor of a model has such a name
-BEGINS = {"center": "as the consensus", "velocity": "at rest", "ema": "with the next round"}
+BEGINS = {
+    "center": "as the consensus",
+    "velocity": "at rest",
+    "ema": "with the next round",
+    "consensus": "as the model's parameters",
+    "statistics": "as the model's buffers",
+}
 ON_HOST = {"step", "mu_product"}  # scalars that torch's optimizers keep on the CPU, unless fused or capturable
 
 
@@ -82,9 +91,25 @@ class TrainingState:
         found = {what: _parameters(flat) for what, flat in standing.outer.items()}
         for what, count in standing.counts.items():
             found[what][COUNT] = count
+        if standing.consensus is not None:
+            found |= self._unrounded(standing.consensus, is_moved=bool(standing.counts))
         if self.ema is not None:
             found["ema"] = _by_name(self.ema.flat) | {COUNT: self.ema.mass}
         return found
+
+    def _unrounded(self, consensus: Flat, *, is_moved: bool) -> dict[str, dict[str, Tensor]]:
+        """Of the consensus what the model cannot hold. is_moved: an outer optimizer goes on from its parameters;
+        pooled statistics always go on from the buffers."""
+        narrow = {
+            name for name, _, tensor in self._tensors() if tensor.is_floating_point() and tensor.dtype.itemsize < FULL
+        }
+        parameters = _parameters(consensus) if is_moved else {}
+        buffers = {name: view for name, view in _by_name(consensus).items() if BUFFER + name in narrow}
+        found = {
+            "consensus": {name: view for name, view in parameters.items() if PARAMETER + name in narrow},
+            "statistics": buffers,
+        }
+        return {what: views for what, views in found.items() if views}
 
     def _taken(self, view: Tensor, like: Tensor) -> Tensor:
         """A part of a flat vector as the tensor that it stands for: complex ones lie there as real ones."""

@@ -166,6 +166,7 @@ class Edges:
 
     def form_group(self, order: FormGroup) -> None:
         """A new generation. An open window goes on, unless a common start makes its work void."""
+        self.link.activity = "wait"  # for others, however long: no step of this rank hangs
         averaging, self.averaging = self.averaging, None
         if averaging is not None and averaging.done() and averaging.exception() is None:  # a failed one is void
             self.adopt(averaging.result())

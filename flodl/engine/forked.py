@@ -26,6 +26,7 @@ from flodl.ports import HostCall
 __all__ = ["ForkedAgent"]
 
 POLL_SECONDS = 0.01
+DROP_SECONDS = 5.0
 OMP_PAUSE_HARD = 2
 _OPENMP = re.compile(r"/lib(gomp|omp|iomp5)[^/]*\.so")
 
@@ -69,7 +70,9 @@ class ForkedAgent:
             self._is_out = True
             for stream in (self._stdin, self._stdout, self._stderr):
                 stream.close()
-            self.wait(5.0)
+            if self.wait(DROP_SECONDS) is None:
+                self.kill()
+                self.wait(DROP_SECONDS)
 
     @property
     def stdin(self) -> IO[bytes]:

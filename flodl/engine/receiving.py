@@ -30,8 +30,8 @@ class UploadSink(Protocol):
 
 
 class _Upload:
-    def __init__(self, rank: int, sink: UploadSink) -> None:
-        self.rank = rank
+    def __init__(self, who: tuple[int, int], sink: UploadSink) -> None:
+        self.who = who
         self.sink = sink
         self.received = 0
         self.digest = hashlib.sha256()
@@ -46,13 +46,13 @@ class Receiving:
         self._open = open_upload
         self._uploads: dict[bytes, _Upload] = {}
 
-    def hear(self, route: bytes, rank: int, frames: Sequence[memoryview]) -> Credit | Stored | None:
-        """One message of a rank; the answer to it. frames: header, and a part's bytes."""
+    def hear(self, route: bytes, who: tuple[int, int], frames: Sequence[memoryview]) -> Credit | Stored | None:
+        """One message; the answer to it. who: a rank, and which of its processes. frames: header, a part's bytes."""
         frame = protocol.bulk_up(bytes(frames[0]), self._run_id)
         message: Any = None if frame is None else frame.message
         try:
             if isinstance(message, Offer):
-                return self._begin(route, rank, message)
+                return self._begin(route, who, message)
             upload = self._uploads.get(route)
             if upload is not None and isinstance(message, Part) and len(frames) == 2:
                 return self._part(upload, frames[1])
@@ -69,14 +69,19 @@ class Receiving:
         self._forget(route)
         return Stored(error=why)
 
+    def drop(self, is_gone: Callable[[tuple[int, int]], bool]) -> None:
+        """Drop what nobody will end: uploads of processes that are gone."""
+        for route in [route for route, upload in self._uploads.items() if is_gone(upload.who)]:
+            self._forget(route)
+
     def close(self) -> None:
         """Drop what is unfinished."""
         for route in list(self._uploads):
             self._forget(route)
 
-    def _begin(self, route: bytes, rank: int, offer: Offer) -> Credit:
+    def _begin(self, route: bytes, who: tuple[int, int], offer: Offer) -> Credit:
         self._forget(route)
-        self._uploads[route] = _Upload(rank, self._open(rank, offer.name))
+        self._uploads[route] = _Upload(who, self._open(who[0], offer.name))
         return Credit(received=0)
 
     def _part(self, upload: _Upload, data: memoryview) -> Credit:

@@ -186,7 +186,7 @@ class LinkServer:
         self.endpoints = Endpoints(first, second)
         self._wires = [
             SharedSocket(control, self._hear, self._tick, tick_seconds=self._beat_seconds),
-            SharedSocket(bulk, self._hear_bulk),
+            SharedSocket(bulk, self._hear_bulk, self._tick_bulk, tick_seconds=self._beat_seconds),
         ]
         for wire in self._wires:
             wire.start()
@@ -235,7 +235,7 @@ class LinkServer:
         if self._is_evicted(who):
             answer = self._receiving.refuse(route, "this rank was declared dead: nothing of it is stored")
         else:
-            answer = self._receiving.hear(route, who.rank, [frame.buffer for frame in frames[1:]])
+            answer = self._receiving.hear(route, who, [frame.buffer for frame in frames[1:]])
         if answer is not None:
             with contextlib.suppress(zmq.ZMQError):
                 self._wires[1].send((route, protocol.encode(protocol.BulkDown(self._run_id, answer))))
@@ -249,9 +249,13 @@ class LinkServer:
             if rank not in self._evicted:
                 self._try(route, pulse)
 
-    def _is_evicted(self, who: _Who) -> bool:
+    def _tick_bulk(self) -> None:
+        self._receiving.drop(self._is_evicted)
+
+    def _is_evicted(self, who: tuple[int, int]) -> bool:
         """Declared dead, or replaced."""
-        return who.rank in self._evicted or who.incarnation != self._incarnations.get(who.rank, 0)
+        rank, incarnation = who
+        return rank in self._evicted or incarnation != self._incarnations.get(rank, 0)
 
     def _learn_route(self, rank: int, route: bytes) -> None:
         if self._routes.get(rank) == route:
@@ -308,7 +312,7 @@ class _Gate(ThreadAuthenticator):
         return domain == ZAP_DOMAIN and key.decode("ascii") in self._known
 
     def curve_user_id(self, client_public_key: bytes) -> str:
-        """"rank.incarnation"; client_public_key: 32 bytes."""
+        """As "rank.incarnation"; client_public_key: 32 bytes."""
         who = self._known[z85.encode(client_public_key).decode("ascii")]
         return f"{who.rank}.{who.incarnation}"
 

@@ -91,8 +91,9 @@ class BundleStore:
             raise FlodlError(f"the save of round {saving.round} is over; a later one has begun")
         self._saving = None
         bundle = self._files.bundle(saving.place(msgspec.structs.replace(meta, serial=self._serial)))
+        unplaced = saving.place_weights()
         removed, remarks = self._prune(bundle)
-        return Saved(bundle, removed, (*remarks, *self._link(bundle)))
+        return Saved(bundle, removed, (*unplaced, *remarks, *self._link(bundle)))
 
     def amend(
         self, bundle: Bundle, *, reason: SaveReason | None = None, figures: dict[str, float] | None = None

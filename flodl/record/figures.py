@@ -55,7 +55,6 @@ def of_objective(job: JobSpec, result: Result) -> tuple[Objective | None, str]:
 
     What a run learned whose loss is no number any more is infinitely bad; None where it has no such figure.
     """
-    found = of_result(result)
     found, is_lost = of_result(result), result.samples_done > 0 and result.train_loss is None
     names = (job.objective,) if isinstance(job.objective, str) else job.objective
     pairs = [_value(name, found, is_lost=is_lost) for name in names]

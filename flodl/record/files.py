@@ -34,11 +34,16 @@ class AtomicFile:
         """Append to the file under its temporary name."""
         self._file.write(data)
 
+    def settle(self) -> None:
+        """Make it durable under its temporary name: what a full disk refuses is refused here."""
+        if not self._file.closed:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+
     def commit(self) -> None:
         """Make it durable and move it into place."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
+        self.settle()
         self._beside.replace(self.path)
         self._is_placed = True
         sync_folder(self.path.parent)

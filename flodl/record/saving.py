@@ -18,7 +18,7 @@ from flodl.record.bundle_meta import BundleMeta, Member, encode_meta
 from flodl.record.bundle_names import BundleNames, Kind
 from flodl.record.files import AtomicFile, write_atomically
 
-__all__ = ["MemberSink", "Saving", "WeightsSink", "save_error"]
+__all__ = ["HeldWeights", "MemberSink", "Saving", "WeightsSink", "save_error"]
 
 
 def save_error(error: OSError, path: Path, round_: int) -> FlodlError:
@@ -54,6 +54,32 @@ class WeightsSink(AtomicFile):
         """Leave nothing behind (what the file system keeps is swept at the next save). Harmless after a commit."""
         with contextlib.suppress(OSError):
             super().abandon()
+
+
+class HeldWeights(WeightsSink):
+    """The weights beside a bundle: whole and durable under their temporary name, until the bundle is in place."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.is_whole = False
+
+    def commit(self) -> None:
+        """All are there."""
+        with _weights_told(self.path):
+            self.settle()
+        self.is_whole = True
+
+    def place(self) -> str:
+        """Give them their name, where they are whole; why that failed, "" where it did not."""
+        if not self.is_whole:
+            self.abandon()
+            return ""
+        try:
+            super().commit()
+        except FlodlError as error:
+            self.abandon()
+            return str(error)
+        return ""
 
 
 @contextlib.contextmanager
@@ -130,6 +156,7 @@ class Saving:
         self.round, self._take = place
         self._folder, self._names, self._sweep = folder, names, sweep
         self._sinks: dict[Kind, MemberSink] = {}
+        self._weights: dict[str, HeldWeights] = {}
 
     def open(self, kind: Kind) -> MemberSink:
         """The sink of one member; a second one of a kind takes the place of the first (the upload began anew)."""
@@ -139,9 +166,21 @@ class Saving:
         self._sinks[kind] = MemberSink(path, kind, self.round)
         return self._sinks[kind]
 
+    def open_weights(self, name: str) -> HeldWeights:
+        """The sink of the weights for people, of that name; a second one takes the place of the first."""
+        if name in self._weights:
+            self._weights.pop(name).abandon()
+        self._weights[name] = HeldWeights(self._folder / name)
+        return self._weights[name]
+
+    def place_weights(self) -> tuple[str, ...]:
+        """The bundle is there: so are the weights that came with it. Remarks."""
+        remarks = [held.place() for held in self._weights.values()]
+        return tuple(remark for remark in remarks if remark)
+
     def abandon(self) -> None:
-        """Forget it; the bundles stay as they were."""
-        for sink in self._sinks.values():
+        """Forget it; the bundles, and the weights beside them, stay as they were."""
+        for sink in (*self._sinks.values(), *self._weights.values()):
             sink.abandon()
 
     def place(self, meta: BundleMeta) -> BundleMeta:

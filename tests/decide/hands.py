@@ -50,6 +50,7 @@ class Hand:
     ) -> None:
         sizes = blocks.pop("batch_sizes", [10] * num_ranks)
         blocks.setdefault("trainer", TrainerConfig(num_epochs=2, batch_size=10))
+        self.num_parameters = blocks.pop("num_parameters", 7)
         self.job = job_of(mode, **blocks)
         self.places = places_of(sizes)
         self.coordinator = Coordinator(self.job, self.places)
@@ -86,7 +87,7 @@ class Hand:
             "num_samples": self.num_samples,
             "data_signature": "data",
             "fingerprint": "model",
-            "num_parameters": 7,
+            "num_parameters": self.num_parameters,
             "batch_size": self.places[rank].batch_size if rank < len(self.places) else 10,
         } | changes
         return self.tell(RankReady(at=self.later(), rank=rank, host="here", device="cpu", **facts))

@@ -125,6 +125,12 @@ def test_a_file_that_was_saved_while_the_ranks_of_a_host_started_is_told_so() ->
     assert said == f"a: mine.py of the project changed while its ranks were starting; {REMEDY}"
 
 
+def test_a_replacement_with_other_code_is_told_that_it_changed_since_the_run_began() -> None:
+    readies = {0: ready(0, project={"mine.py": "1"}), 1: ready(1, project={"mine.py": "2"})}
+    (problem,) = readiness_problems(readies, PLACES, 8, newcomer=1)
+    assert problem.constraint == "mine.py of the project changed since the run began"
+
+
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.dictionaries(st.sampled_from(["x", "y"]), st.sampled_from("12"))),
                 min_size=1, max_size=8))  # fmt: skip
 def test_there_is_something_to_tell_exactly_where_a_file_differs(ranks: list[tuple[str, dict[str, str]]]) -> None:

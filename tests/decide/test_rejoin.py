@@ -140,6 +140,16 @@ def test_a_replacement_that_has_built_something_else_is_ended() -> None:
     assert only(Dismiss, hand.said).rank == 0
     (told,) = alerts(hand)
     assert "here (rank 0)=fingerprint another model: the models' tensors differ: rank 1 on here has model" in told
+    assert only(Alert, hand.said).reason == "it is not restarted: another process would find the same"
+    regroup(hand, 0)
+    assert wait(hand, 1000.0) == (), "no further try"
+
+
+def test_a_state_that_travels_for_longer_than_groups_are_waited_for_has_the_time_for_it() -> None:
+    hand, _ = joining(num_parameters=10**9)
+    hand.formed(0, 2)
+    assert wait(hand, 340.0) == ()
+    assert only(Dismiss, wait(hand, 30.0)).rank == 1
 
 
 def test_where_nobody_is_left_to_start_it_a_rank_is_not_expected() -> None:

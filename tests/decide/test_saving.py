@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from flodl.decide.messages import Alert, BundleKept, End, Finish, Resumed, RunWindow, SaveBegun
+from flodl.decide.messages import Alert, BundleKept, End, Finish, Resumed, RunWindow, SaveBegun, TimeReached
 from flodl.decide.mind import State
 from flodl.decide.resuming import job_problems
 from flodl.spec.checkpoint import BestConfig, CheckpointConfig
@@ -224,6 +224,39 @@ def test_other_ranks_get_the_same_work_dealt_anew() -> None:
     while any(isinstance(c, RunWindow) for c in hand.said):
         hand.round(ms=[10.0, 20.0, 20.0])
     assert hand.coordinator.view().samples_done == 6000
+
+
+def reports(hand: Hand) -> int:
+    """Samples that ranks train until all is done."""
+    total = 0
+    while any(isinstance(c, RunWindow) for c in hand.said):
+        before = hand.coordinator.view().samples_done
+        trained = sum(hand.report(rank, ms=[10.0, 20.0][rank]).samples for rank in hand.alive)
+        hand.round(ms=[10.0, 20.0])
+        assert hand.coordinator.view().samples_done == before + trained, "what counts is what was trained"
+        total += trained
+    return total
+
+
+def test_what_was_trained_for_a_round_that_nobody_holds_is_trained_again_where_the_run_goes_on() -> None:
+    hand = Hand(num_samples=2000, trainer=steps("cpu_cadence"))
+    hand.start()
+    hand.round(ms=[10.0, 20.0])
+    accepted = hand.coordinator.view().samples_done
+    for rank in (0, 1):
+        hand.done(rank)
+    hanging = hand.coordinator.snapshot()
+    assert hanging["state"]["ledger"]["trained"]
+    hand.tell(TimeReached(at=hand.later(1000.0 * (hand.coordinator.deadline or 0.0))))
+    for rank in (0, 1):
+        hand.formed(rank, last_round=1)
+    (save,) = begun(hand)
+    assert (save.round, save.why) == (1, "reduce_stall")
+    assert not hand.coordinator.fixed["state"]["ledger"]["trained"]
+    for snapshot in (hand.coordinator.fixed, hanging):  # the second as older versions have saved it
+        again = goes_on(snapshot, 1)
+        assert again.coordinator.view().samples_done == accepted
+        assert reports(again) == 6000 - accepted
 
 
 def test_other_data_is_refused() -> None:

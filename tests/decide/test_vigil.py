@@ -77,6 +77,7 @@ def test_ranks_of_a_lost_host_die_in_one_verdict_though_their_last_beats_differ(
         if any(isinstance(event, RankDied) for event in said):
             assert [event.rank for event in said] == [1, 2, 3]
             assert all("its host is lost" in event.cause for event in said if isinstance(event, RankDied))
+            assert all(event.can_return for event in said if isinstance(event, RankDied)), "all may hang"
     assert set(watch.deaths()) == {1, 2, 3}
     assert max(watch.deaths().values()) <= LIMITS.dead + 2 * LIMITS.heartbeat
 
@@ -120,6 +121,21 @@ def test_before_its_first_window_a_rank_may_compile_for_as_long_as_it_likes() ->
         assert watch.second() == []
 
 
+@pytest.mark.parametrize("other", ["has ended its own", "waits within its own"])
+def test_a_first_window_has_a_limit_once_others_wait_for_its_end(other: str) -> None:
+    watch = Watch("a", "b")
+    for second in range(1000):
+        if second == 500 and other == "has ended its own":
+            watch.vigil.window(0, 2.0)
+        waits = second >= 500
+        watch.beat(0, "train" if not waits else "wait" if other == "has ended its own" else "average", moves=not waits)
+        watch.beat(1, moves=second < 3)
+        watch.second()
+    assert watch.deaths() == {1: 500.0 + LIMITS.stall + 1.0}
+    (died,) = [event for event in watch.told if isinstance(event, RankDied)]
+    assert died.cause == "it made no progress for 301.0 s in its first window, and others wait for it"
+
+
 def test_a_callback_has_a_limit_of_its_own() -> None:
     watch = Watch("a")
     watch.vigil.window(0, 1.0)
@@ -154,3 +170,23 @@ def test_a_rank_that_is_back_is_watched_anew_and_its_first_window_has_a_limit() 
         watch.beat(1, moves=False)
         watch.second()
     assert watch.deaths() == {1: LIMITS.stall + 1.0}
+
+
+def test_a_loop_of_ones_own_may_take_hours_and_is_judged_only_while_others_wait_for_it() -> None:
+    watch = Watch("a", "b", "c")
+    for _ in range(8000):
+        watch.beat(0, "loop", moves=False)
+        watch.beat(1, "loop", moves=False)
+        watch.beat(2, "loop")
+        assert watch.second() == []
+    began = watch.now
+    while not watch.deaths():
+        watch.beat(0, "average", moves=False)
+        watch.beat(1, "loop", moves=False)
+        watch.beat(2, "loop", moves=int(watch.now) % 100 == 0)  # slow, and comes on
+        watch.second()
+    assert list(watch.deaths()) == [1]
+    assert LIMITS.stall < watch.deaths()[1] - began <= LIMITS.stall + 2
+    died = watch.told[-1]
+    assert isinstance(died, RankDied)
+    assert "while others waited for it in an averaging" in died.cause

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load
+from torch import nn
 
 from flodl.engine.averaging.ema import Ema
 from flodl.engine.averaging.inprocess import Board, InProcessAverager
@@ -37,6 +38,12 @@ class Alone:
         self.rounds.ema = self.state.ema = Ema(self.model, 10) if ema else None
         rule.start()
 
+    @property
+    def consensus(self) -> torch.Tensor:
+        found = self.rounds.rule.standing().consensus
+        assert found is not None
+        return found.parameters[0].clone()
+
     def reach(self, *means: float) -> tuple[float, ...]:
         """Rounds with these means; weight, and its moving average."""
         for mean in means:
@@ -61,6 +68,35 @@ def test_they_go_on_as_if_the_run_had_not_stopped() -> None:
     second.reach(50.0, 60.0)  # whatever it holds must go
     assert second.state.apply(*stored(first.state)) == ()
     assert second.reach(4.0) == expected
+
+
+def test_a_narrow_model_goes_on_from_the_consensus_that_it_cannot_hold() -> None:
+    whole, first, second = (Alone(ema=False, dtype=torch.bfloat16) for _ in range(3))
+    for one in (whole, first):
+        one.reach(2.0, 3.015625)
+    (held,) = first.consensus
+    assert held.to(torch.bfloat16) != held, "this one is rounded in the model"
+    second.reach(50.0, 60.0)
+    assert second.state.apply(*stored(first.state)) == ()
+    for one in (whole, second):
+        one.reach(4.0)
+    assert torch.equal(whole.consensus, second.consensus)
+
+
+def test_pooled_statistics_of_a_narrow_model_are_reckoned_from_the_same_buffers_everywhere() -> None:
+    torch.manual_seed(0)
+    states: list[TrainingState] = []
+    rules: list[ParameterRule] = []
+    for _ in range(2):
+        model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).to(torch.bfloat16)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        rules.append(ParameterRule(model, optimizer))
+        rules[-1].start()
+        states.append(TrainingState(model, optimizer, rules[-1]))
+    for part in rules[0].consensus.buffers:
+        part.copy_(torch.rand_like(part))
+    states[1].apply(*stored(states[0]))
+    assert torch.equal(rules[1].consensus.buffers[0], rules[0].consensus.buffers[0])
 
 
 def test_what_only_one_side_keeps_is_told() -> None:

@@ -85,7 +85,32 @@ def test_only_the_rank_that_was_asked_is_heard_and_only_for_that_round(tmp_path:
         for rank, name in ((1, "r5.model"), (0, "r4.model")):
             with pytest.raises(FlodlError, match="nobody has asked"):
                 heard.keeper.open_upload(rank, name)
-        assert heard.keeper.open_upload(0, "weights.safetensors") is None
+        with pytest.raises(FlodlError, match="nobody has asked"):
+            heard.keeper.open_upload(1, "weights.safetensors")
+        assert heard.keeper.open_upload(0, "something") is None
+
+
+def test_the_weights_for_people_are_those_of_the_newest_bundle_whatever_becomes_of_a_save(tmp_path: Path) -> None:
+    weights, average = tmp_path / "weights.safetensors", tmp_path / "weights.ema.safetensors"
+    with keeping(tmp_path) as heard:
+        assert heard.keeper.open_upload(0, weights.name) is None, "a run that saves nothing has weights all the same"
+        for round_ in (1, 2):
+            heard.begin(round_)
+            heard.upload(weights.name, b"of %d" % round_)
+            heard.upload(average.name, b"mean of %d" % round_)
+            assert not weights.exists() if round_ == 1 else weights.read_bytes() == b"of 1", "not before the bundle"
+            heard.upload(f"r{round_}.model", b"weights")
+            assert heard.kept().error == ""
+            assert (weights.read_bytes(), average.read_bytes()) == (b"of %d" % round_, b"mean of %d" % round_)
+        heard.begin(3)
+        heard.upload(weights.name, b"of 3")
+        heard.begin(4, rank=1)  # rank 0 has died
+        heard.upload(weights.name, b"of 4", rank=1)
+        heard.upload("r4.plain", b"no JSON", rank=1)
+        heard.upload("r4.model", b"weights", rank=1)
+        assert heard.kept().error
+        assert weights.read_bytes() == b"of 2"
+    assert not list(tmp_path.glob(".*")), "nothing of the saves that failed stays"
 
 
 def test_a_save_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:

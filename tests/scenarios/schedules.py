@@ -131,6 +131,8 @@ def check(schedule: Schedule) -> End:
         for command in commands:
             if isinstance(command, SaveBegun):
                 begun[command.round] = coordinator.view().samples_done
+                waiting = coordinator.fixed["state"]["ledger"]["trained"]
+                assert not waiting, f"seed {schedule.seed}: round {command.round} is saved with {waiting} beside it"
 
     end = drive.run(coordinator, world, [audit])
     if end.totals.rounds and end.status != "failed":
