@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from flodl import hooks
 from flodl.arms import Arms, refuse_finished
-from flodl.compose import check_trust, job_of, resolve, typed_trust
+from flodl.compose import check_trust, job_of, refuse_passwords, refuse_sweep, resolve, typed_trust
 from flodl.errors import ConfigError, Problem
 from flodl.explain import explain
 from flodl.record.figures import Objective
@@ -59,6 +59,7 @@ class _Command:
 def run(arguments: Sequence[str]) -> None:
     """Carry out one command line (without the program's name). Raises FlodlError for whatever a user can mend."""
     begun = time.monotonic()
+    _refuse_typed_passwords(arguments)
     hooks.register()
     folder = hooks.config_folder()
     for name in hooks.shadowed_choices(folder, Path.cwd() / "conf"):
@@ -89,13 +90,16 @@ def _perform(config: DictConfig, command: _Command, begun: float) -> Objective |
         _refuse_idle(name, ("task", *task.arguments, *parts), "nothing else says anything to it")
         task.perform(resolve(OmegaConf.masked_copy(config, list(task.arguments))))
         return None
+    hydra_config = HydraConfig.get()
+    if hydra_config.mode != RunMode.MULTIRUN:
+        refuse_sweep(hydra_config, "give -m: python -m flodl -m ...")
     tree = resolve(config)
+    refuse_passwords(tree, task.arguments)
     typed = typed_trust(command.arguments)
     job = _job_of(task, tree, command.added)
     check_trust(job, typed, Path.cwd())
     for warning in ineffective(job):
         _warn(str(warning))
-    hydra_config = HydraConfig.get()
     order = Order(
         job=job,
         folder=Path(hydra_config.runtime.output_dir),
@@ -113,6 +117,13 @@ def _perform(config: DictConfig, command: _Command, begun: float) -> Objective |
     if task.is_run:
         _skip_finished(job)
     return task.perform(order)
+
+
+def _refuse_typed_passwords(arguments: Sequence[str]) -> None:
+    """Before Hydra writes down what was typed."""
+    pairs = (text.lstrip("+~").partition("=") for text in arguments)
+    refuse_passwords({key: value for key, _, value in pairs},
+                     {key for task in TASKS.values() for key in task.arguments})  # fmt: skip
 
 
 def _job_of(task: Task, tree: dict[str, Any], added: Sequence[str]) -> JobSpec:

@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig, ListConfig
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from flodl.errors import ConfigError, Problem
 from flodl.hooks import REFUSED
 from flodl.spec.codec import decode_job
+from flodl.spec.environment import address_problems
 from flodl.spec.job import JobSpec
 from flodl.spec.trust import problems as trust_problems
 
-__all__ = ["check_trust", "job_of", "resolve", "typed_trust"]
+__all__ = ["check_trust", "job_of", "refuse_passwords", "refuse_sweep", "resolve", "typed_trust"]
 
 _ASKED_OF_DATA = re.compile(r"key 'dataset\.(\w+)' not found")
 
@@ -68,6 +69,24 @@ def check_trust(job: JobSpec, typed: tuple[str, ...], folder: Path) -> None:
                 for problem in trust_problems(made, key, trusted=typed, project=_project(job, folder))]  # fmt: skip
     if problems:
         raise ConfigError(problems)
+
+
+def refuse_passwords(tree: dict[str, Any], not_ours: Iterable[str]) -> None:
+    """Refuse addresses that hold a password: a job goes into files and to its loggers. not_ours: as in `job_of`."""
+    problems = list(address_problems({key: value for key, value in tree.items() if key not in set(not_ours)}))
+    if problems:
+        raise ConfigError(problems)
+
+
+def refuse_sweep(hydra: Any, remedy: str) -> None:
+    """Refuse a sweep's arms where one job is composed: they would be ignored. hydra: Hydra's own part of the tree."""
+    params = hydra.sweeper.get("params")
+    if params:
+        swept = OmegaConf.to_container(params, resolve=False)
+        told = ", ".join(f"{key}={value}" for key, value in swept.items()) if isinstance(swept, dict) else str(swept)
+        experiment = hydra.runtime.choices.get("experiment")
+        key, value = ("experiment", str(experiment)) if experiment else ("hydra.sweeper.params", "")
+        raise ConfigError([Problem(key=key, value=value, constraint=f"is a sweep over {told}", remedy=remedy)])
 
 
 def _project(job: JobSpec, folder: Path) -> Callable[[str], bool] | None:

@@ -33,6 +33,9 @@ END_SECONDS = 120.0  # a logger's last words, an upload included ...
 PATIENCE_SECONDS = 5.0  # ... of which people are told after so long ...
 HURRIED_SECONDS = 3.0  # ... and where a person has interrupted the run
 
+APART = ("logger", "launch", "trusted_targets")  # of a job: what says nothing of the training ...
+OF_A_HOST = ("host", "local_devices", "overrides", "speed")  # ... and of a host: what does
+
 Say = Callable[[str], None]
 
 
@@ -56,7 +59,7 @@ class Desk:
             run_id=self._folder.run_id,
             folder=str(self._folder.path),
             sweep="" if sweep is None else str(sweep.absolute()),
-            parameters=dict(_leaves(job_to_plain(job))),
+            parameters={key: value for key, value in _leaves(job_to_plain(job)) if _is_of_training(key)},
         )
 
     def observe(self, event: Event, commands: Sequence[Command]) -> None:
@@ -201,6 +204,14 @@ def _leaves(node: object, key: str = "") -> Iterator[tuple[str, str | int | floa
         yield key, node
     else:
         yield key, str(node)
+
+
+def _is_of_training(key: str) -> bool:
+    """Whether a service is told of a key: not of how hosts are reached, of their folders, nor of the services."""
+    top, *rest = key.split(".")
+    if top == "cluster":
+        return rest[0] == "workers" and (len(rest) < 3 or rest[2] in OF_A_HOST)  # workers.<n>.<key>
+    return top not in APART
 
 
 def _finish(couriers: Sequence[Courier], seconds: float, say: Say) -> None:

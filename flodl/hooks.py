@@ -21,7 +21,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.resolvers import oc
 
-from flodl.spec.environment import looks_secret
+from flodl.spec.environment import address_problems, looks_secret
 from flodl.tasks import TASKS
 
 __all__ = [
@@ -102,11 +102,12 @@ class RunFolder(Callback):
     """Creates the folder of a run or a sweep exclusively; a name that is taken gets another random tag.
 
     A folder that the user named (hydra.run.dir=...) may exist: whether it holds a run is asked later, by the record.
-    A dry run and a task that is no run leave no folder at all.
+    A dry run, a task that is no run and a config that holds a password (it is refused) leave no folder at all.
     """
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
-        if config.launch.get("dry_run") is True or not _is_run(config.task):
+        is_refused = any(address_problems(OmegaConf.to_container(config, resolve=False)))
+        if config.launch.get("dry_run") is True or not _is_run(config.task) or is_refused:
             with read_write(config), open_dict(config):
                 config.hydra.run.dir = config.hydra.runtime.cwd
                 config.hydra.output_subdir = None

@@ -240,12 +240,12 @@ def _counted(job: JobSpec) -> dict[str, int]:
 
 
 def _leave(folder: RunFolder, found: Result) -> None:
-    """What became of the run: a page for people, and the result, which is the last file to appear."""
+    """What became of the run, and then a page of it for people: whoever ends us meanwhile costs the page only."""
+    folder.write_result(found)
     trouble = leave_run_page(folder, found)
     if trouble:
         with suppress(OSError, ValueError):  # the log may be closed, the disk full
             folder.log.append(trouble)
-    folder.write_result(found)
 
 
 def _conclude(folder: RunFolder, found: Result, console: Console) -> None:

@@ -46,11 +46,13 @@ __all__ = [
     "RunWindow",
     "SaveBegun",
     "StopRequested",
+    "StopStatus",
     "TimeReached",
     "WindowDone",
 ]
 
 CallbackName = Literal["eval", "save"]
+StopStatus = Literal["stopped", "interrupted"]
 
 
 class _Plain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -236,11 +238,11 @@ class RankFailed(_Plain, frozen=True, kw_only=True, tag=True):
 
 
 class StopRequested(_Plain, frozen=True, kw_only=True, tag=True):
-    """Somebody wants the run to end in order (a signal, a stop rule)."""
+    """Somebody wants the run to end in order: a signal interrupts it, a stop rule or the user's program stops it."""
 
     at: float
     reason: str
-    status: Literal["stopped", "interrupted"] = "interrupted"
+    status: StopStatus = "interrupted"
 
 
 class TimeReached(_Plain, frozen=True, kw_only=True, tag=True):

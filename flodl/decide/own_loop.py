@@ -1,7 +1,8 @@
 """The mind of a run whose training loop is the user's own: ranks meet in one group, and leave it when they are done.
 
 Nothing is dealt and no round is ordered here, so nothing can be dealt again: it is all or nothing. A rank that dies or
-fails ends the run, and where an averaging broke because another rank was lost, that one is the cause.
+fails ends the run, and where an averaging broke because another rank was lost, that one is the cause. Once a stop was
+asked for, ranks leave as they hear of it, and an averaging that breaks so is part of the stop.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any, Literal
 
 from flodl.decide.coordinator import Coordinator
 from flodl.decide.messages import (
+    Alert,
     Command,
     End,
     Event,
@@ -21,6 +23,7 @@ from flodl.decide.messages import (
     RankDied,
     RankFailed,
     RankReady,
+    RankSuspected,
     StopRequested,
 )
 from flodl.decide.readiness import project_problems
@@ -47,6 +50,7 @@ class OwnLoop:
         self._ready: dict[int, RankReady] = {}
         self._formed: set[int] = set()
         self._left: set[int] = set()
+        self._cut: set[int] = set()  # whose averaging broke: they end, and are not the cause
         self._dead: list[int] = []
         self._begun_at = self._now = 0.0
         self._broken: RankFailed | None = None  # an averaging broke; who was lost is known in a moment
@@ -71,7 +75,7 @@ class OwnLoop:
                 return self._on_died(event)
             case Goodbye():
                 self._left.add(event.rank)
-                return self._end("done", 0, "all loops have ended") if self._left == self._places.keys() else ()
+                return self._gone()
             case StopRequested():
                 return self._on_stop(event)
             case _:
@@ -122,13 +126,15 @@ class OwnLoop:
     def _on_failed(self, event: RankFailed) -> tuple[Command, ...]:
         if event.rank in self._left:
             return ()
-        if event.kind == "contact" and self._broken is None:
+        if event.kind != "contact":
+            return self._end("failed", _EXITS[event.kind], self._told(event))
+        self._cut.add(event.rank)
+        if self._stop is None and self._broken is None:
             self._broken, self._due = event, event.at + self._limits.suspected
-            return ()
-        return () if event.kind == "contact" else self._end("failed", _EXITS[event.kind], self._told(event))
+        return self._gone()
 
     def _on_died(self, event: RankDied) -> tuple[Command, ...]:
-        if event.rank in self._left or (self._broken is not None and event.rank == self._broken.rank):
+        if event.rank in self._left or event.rank in self._cut:
             return ()
         self._dead.append(event.rank)
         code = _EXIT_LOST if self._begun_at else _EXITS["not_ready"]
@@ -139,9 +145,38 @@ class OwnLoop:
             return ()
         self._stop = event
         if not self._formed:
-            return self._end("interrupted", _EXIT_INTERRUPTED, event.reason)
-        self._activity, self._due = "finishing", event.at + self._limits.dead
+            return self._stopped(event, event.reason)
+        self._activity = "finishing"
+        if self._broken is None:
+            self._due = event.at + self._limits.dead
         return (Finish(to=tuple(sorted(self._places.keys() - self._left)), reason=event.reason),)
+
+    def _all_left(self) -> tuple[Command, ...]:
+        if self._stop is not None and self._stop.status == "stopped":
+            return self._end("stopped", 0, self._stop.reason)
+        return self._end("done", 0, "all loops have ended")
+
+    def _on_suspected(self, event: RankSuspected) -> tuple[Command, ...]:
+        if event.rank in self._left or event.rank in self._cut:
+            return ()
+        text = f"{self._name(event.rank)} has not been heard for {event.silent_seconds:.1f} s"
+        reason = f"silent for {self._limits.dead:g} s it is taken for dead, and the run ends"
+        return (Alert(text=text, rank=event.rank, reason=reason),)
+
+    def _gone(self) -> tuple[Command, ...]:
+        """Whether nobody is left."""
+        if self._left | self._cut != self._places.keys():
+            return ()
+        if self._left == self._places.keys():
+            return self._all_left()
+        if self._stop is None or self._broken is not None:
+            return ()  # who was lost is known in a moment
+        named = ", ".join(self._name(rank) for rank in sorted(self._cut - self._left))
+        why = f"{self._stop.reason}: {named}: in an averaging, when others had ended their loops already"
+        return self._stopped(self._stop, why)
+
+    def _stopped(self, stop: StopRequested, why: str) -> tuple[Command, ...]:
+        return self._end(stop.status, _EXIT_INTERRUPTED if stop.status == "interrupted" else 0, why)
 
     def _late(self) -> tuple[Command, ...]:
         if self._broken is not None:
@@ -151,7 +186,9 @@ class OwnLoop:
 
     # --------------------------------------------------------------------------------------------------------- end
 
-    def _end(self, status: Literal["done", "failed", "interrupted"], code: int, reason: str) -> tuple[Command, ...]:
+    def _end(
+        self, status: Literal["done", "stopped", "failed", "interrupted"], code: int, reason: str
+    ) -> tuple[Command, ...]:
         self._activity = "over"
         return (End(status=status, exit_code=code, totals=self._totals(), reason=reason),)
 
@@ -169,7 +206,11 @@ class OwnLoop:
         )  # fmt: skip
 
     def _told(self, event: RankFailed) -> str:
-        return f"{self._name(event.rank)}: {event.message}"
+        told = f"{self._name(event.rank)}: {event.message}"
+        if event.kind != "contact" or not self._left:
+            return told
+        ended = ", ".join(self._name(rank) for rank in sorted(self._left))
+        return f"{told}; {ended} had ended its loop already, and all ranks make the same calls of the averager"
 
     def _name(self, rank: int) -> str:
         place = self._places[rank]

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flodl.decide.messages import CallbackResult, Command, End, EpochEnded, Event, Goodbye, WindowDone
+from flodl.decide.messages import CallbackResult, Command, End, EpochEnded, Event, Goodbye, StopStatus, WindowDone
 from flodl.decide.totals import EpochMetrics
 from flodl.door.config import EvalResultFn, MetricsFn
 from flodl.door.signals import ProgramSignals
 from flodl.engine.signals import Stoppable
-from flodl.errors import Interrupted
 from flodl.record.folder import RunFolder
 from flodl.spec.job import JobSpec
 from flodl.tasks import failure
@@ -66,9 +65,8 @@ class RunHandle:
         self._epochs: queue.SimpleQueue[EpochMetrics] = queue.SimpleQueue()
         self._lock = threading.RLock()
         self._world: Stoppable | None = None
-        self._stop_reason = ""
+        self._asked: tuple[str, StopStatus] | None = None  # the first stop: it is the one that counts
         self._hurry_reason = ""
-        self._is_interrupted = False
         self._signals = ProgramSignals(self)
         self._end: End | None = None
         self._error: BaseException | None = None
@@ -97,11 +95,11 @@ class RunHandle:
         return self._thread is not None and not self._thread.is_alive()
 
     def stop(self, reason: str = "the program asked for it") -> None:
-        """Ask for the end at the next averaging, saved; `join` then returns what there is. Safe in any thread."""
-        with self._lock:  # reentrant: a signal may come while it is held
-            self._stop_reason = self._stop_reason or reason
-            if self._world is not None:
-                self._world.request_stop(reason)
+        """Ask for the end at the next averaging, saved: the run is `stopped`, and `join` returns what there is.
+
+        Safe in any thread. Where nothing was trained yet there is nothing to return: `join` raises RunLost.
+        """
+        self._ask(reason, "stopped")
 
     def join(self) -> TrainedState:
         """Wait for the end and return what was trained.
@@ -117,8 +115,7 @@ class RunHandle:
             raise self._error
         assert self._end is not None
         error = failure(self._end)
-        is_wanted = self._end.exit_code == Interrupted.RESUMABLE and not self._is_interrupted
-        if error is not None and not is_wanted:
+        if error is not None:
             error.is_told = True  # the run's summary ends with it
             raise error
         return _state(self._record, self.spec)
@@ -143,8 +140,8 @@ class RunHandle:
         """The run can be stopped from now on."""
         with self._lock:
             self._world = world
-            if self._stop_reason:
-                world.request_stop(self._stop_reason)
+            if self._asked is not None:
+                world.request_stop(*self._asked)
             if self._hurry_reason:
                 world.hurry(self._hurry_reason)
 
@@ -161,14 +158,19 @@ class RunHandle:
 
     def interrupt(self, reason: str) -> None:
         """The program was told to end: the run ends at its next averaging, saved, and `join` raises Interrupted."""
-        self._is_interrupted = True
-        self.stop(reason)
+        self._ask(reason, "interrupted")
 
     def hurry(self, reason: str) -> None:
         """It was told again: everything ends now."""
         self._hurry_reason = reason
         if self._world is not None:
             self._world.hurry(reason)
+
+    def _ask(self, reason: str, status: StopStatus) -> None:
+        with self._lock:  # reentrant: a signal may come while it is held
+            self._asked = self._asked or (reason, status)
+            if self._world is not None:
+                self._world.request_stop(reason, status)
 
 
 def _is_evaluation(result: CallbackResult) -> bool:

@@ -63,17 +63,12 @@ class Names:
         """A dotted name: how it is called depends on what it names."""
         if "." not in text:
             return text
-        found = _located(text)
+        found, trouble = _located(text)
         if found is None:
-            self.problems.append(
-                Problem(
-                    key=key,
-                    value=text,
-                    constraint="cannot be imported here",
-                    remedy="it is the path of a class or function, such as train.make_model",
-                )
-            )
-            return None  # fmt: skip
+            told = Problem(key=key, value=text, constraint=f"cannot be imported here: {trouble}",
+                           remedy="it is the path of a class or function, such as train.make_model")  # fmt: skip
+            self.problems.append(told)
+            return None
         return _tree(key, text, found, {})
 
     def _plain(self, key: str, path: str, callee: Any, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -167,13 +162,25 @@ def _led(module: Any, name: str) -> Any:
     return found
 
 
-def _located(path: str) -> Any:
-    """What a dotted path leads to; None where it leads nowhere."""
-    place, _, name = path.rpartition(".")
-    try:
-        return getattr(importlib.import_module(place), name, None)
-    except ImportError:
-        return None
+def _located(path: str) -> tuple[Any, str]:
+    """What a dotted path leads to, through classes too; None and why where it leads nowhere."""
+    parts = path.split(".")
+    if not all(part.isidentifier() for part in parts):
+        return None, "it is no dotted name"
+    for end in range(len(parts) - 1, 0, -1):
+        place = ".".join(parts[:end])
+        try:
+            module = importlib.import_module(place)
+        except ModuleNotFoundError as error:
+            if end > 1 and error.name is not None and f"{place}.".startswith(f"{error.name}."):
+                continue  # there is no such module: a class of the one above, perhaps
+            return None, str(error)
+        except Exception as error:  # noqa: BLE001 - a module of the user's may raise anything
+            return None, f"{type(error).__name__}: {error}"
+        name = ".".join(parts[end:])
+        found = _led(module, name)
+        return found, "" if found is not None else f"{place} has no {name}"
+    return None, "there is no such module"
 
 
 def _script() -> str | None:

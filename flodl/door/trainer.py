@@ -175,9 +175,9 @@ def _lay_data(config: TrainerConfig, names: Names, words: list[str], over: dict[
     trees: dict[str, Any] = {}
     for part, given in parts.items():
         tree = None if given is None else names.tree(f"dataset.{part}", given)
-        if tree is None or isinstance(tree, str):
-            names.problems.append(Problem(key=f"dataset.{part}", value=str(tree or ""),
-                                          constraint="is no data set, and with eval_dataset both are to be named",
+        if given is None or isinstance(tree, str):
+            names.problems.append(Problem(key=f"dataset.{part}", value=str(tree or ""), constraint="with eval_dataset, "
+                                          "dataset must be a function, class or object, not a choice's name",
                                           remedy="give the function or class that makes it"))  # fmt: skip
         trees[part] = tree
     over["dataset"] = {"_target_": PAIRED, **trees}

@@ -12,35 +12,44 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from flodl import hooks
-from flodl.compose import check_trust, job_of, resolve
+from flodl.compose import check_trust, job_of, refuse_passwords, refuse_sweep, resolve, typed_trust
 from flodl.errors import ConfigError, Problem
 from flodl.explain import explain
 from flodl.spec.job import JobSpec
 
 __all__ = ["job_from"]
 
+_TRUST = "trusted_targets"
 _COMMANDS = ("task", "hydra", "launch.dry_run", "launch.detach", "debug.inprocess")
 
 
 def job_from(words: Sequence[str], laid: Mapping[str, Any]) -> JobSpec:
-    """The job of these command line words with these values laid over it. Raises ConfigError with every problem."""
+    """The job of these command line words with these values laid over it. Raises ConfigError with every problem.
+
+    Trust is what the program itself says, in its words or among its values: a file that brings its own is refused.
+    """
     _refuse_commands(words)
+    said = typed_trust(words)
     folder = hooks.config_folder()
     hooks.register()
     try:
         with _apart(folder):
-            config = compose(hooks.primary_config(folder), list(words))
-            for key, value in laid.items():
-                OmegaConf.update(config, key, value, merge=False, force_add=True)
+            config = _apart_from_hydra(compose(hooks.primary_config(folder), list(words), return_hydra_config=True))
+            for key in filter(_TRUST.__ne__, laid):
+                OmegaConf.update(config, key, laid[key], merge=False, force_add=True)
             tree = resolve(config)
     except Exception as error:
         groups = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
         raise explain(error, groups, words) or error from error
+    if tree[_TRUST] == list(said):
+        said = tuple(dict.fromkeys((*said, *laid.get(_TRUST, ()))))
+        tree[_TRUST] = list(said)
+    refuse_passwords(tree, ("task",))
     job = job_of(tree, ("task",))
-    check_trust(job, job.trusted_targets, Path.cwd())
+    check_trust(job, said, Path.cwd())
     return job
 
 
@@ -54,6 +63,15 @@ def _refuse_commands(words: Sequence[str]) -> None:
     ]  # fmt: skip
     if problems:
         raise ConfigError(problems)
+
+
+def _apart_from_hydra(config: DictConfig) -> DictConfig:
+    """The tree without Hydra's own part, which says whether somebody asked for a sweep. Raises ConfigError."""
+    refuse_sweep(config.hydra, "a program runs one job at a time: loop over the values in it, or type the sweep: "
+                 "python -m flodl -m ...")  # fmt: skip
+    with open_dict(config):
+        del config["hydra"]
+    return config
 
 
 @contextmanager

@@ -7,15 +7,17 @@ import threading
 from types import FrameType
 from typing import Any, Protocol, Self
 
+from flodl.decide.messages import StopStatus
+
 __all__ = ["SignalWatch", "Stoppable"]
 
 WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stoppable(Protocol):
-    """Whom the signals are for; both calls are safe in a handler."""
+    """Whom the signals are for; both calls are safe in a handler. A stop that no signal asked for ends as `stopped`."""
 
-    def request_stop(self, reason: str) -> None: ...
+    def request_stop(self, reason: str, status: StopStatus = "interrupted") -> None: ...
 
     def hurry(self, reason: str) -> None: ...
 

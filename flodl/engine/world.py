@@ -33,6 +33,7 @@ from flodl.decide.messages import (
     Restart,
     RunWindow,
     StopRequested,
+    StopStatus,
     TimeReached,
     WindowDone,
 )
@@ -221,9 +222,9 @@ class LiveWorld:
 
     # -------------------------------------------------------------------------------------------- from elsewhere
 
-    def request_stop(self, reason: str) -> None:
+    def request_stop(self, reason: str, status: StopStatus = "interrupted") -> None:
         """Ask for an orderly end. Safe in a signal handler and in any thread."""
-        self._news.put(StopRequested(at=0.0, reason=reason))
+        self._news.put(StopRequested(at=0.0, reason=reason, status=status))
 
     def tell(self, event: Event) -> None:
         """Something that the record has to say. Safe in any thread; stamped when it is handed on."""

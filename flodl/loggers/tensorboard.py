@@ -22,7 +22,7 @@ HOW_IT_ENDED = {"done": 1, "degraded": 1, "stopped": 1}  # api.Status: 1 success
 
 
 class TensorBoard:
-    """folder: absolute, or within the run's or the sweep's."""
+    """folder: within the run's or the sweep's; in an absolute one each has a folder of its own, named as it is."""
 
     requires = ("tensorboard",)
     extra = "tensorboard"
@@ -34,7 +34,7 @@ class TensorBoard:
     def begin(self, run: LoggedRun) -> None:
         from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionStartInfo
 
-        self._open(Path(run.folder))
+        self._open(Path(run.folder), run.run_id)
         start = SessionStartInfo(group_name=run.folder, start_time_secs=time.time())
         for name, value in run.parameters.items():
             held = start.hparams[name]
@@ -68,10 +68,12 @@ class TensorBoard:
             self.log({f"comparison/{name}": value for name, value in arm.figures.items()}, step, time.time())
         self._writer.close()
 
-    def _open(self, run: Path) -> None:
+    def _open(self, run: Path, run_id: str = "") -> None:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        self._writer = EventFileWriter(str(run / self._folder), flush_secs=FLUSH_SECONDS)
+        folder = Path(self._folder)
+        place = folder / "-".join(filter(None, (*run.parts[-3:], run_id))) if folder.is_absolute() else run / folder
+        self._writer = EventFileWriter(str(place), flush_secs=FLUSH_SECONDS)
 
     def _hparams(self, tag: str, content: Any) -> None:
         from tensorboard.compat.proto.summary_pb2 import Summary

@@ -168,7 +168,7 @@ class RunFolder:
         write_atomically(self.report_path, page.encode())
 
     def write_result(self, result: Result) -> None:
-        """What became of the run. The last file of a run to appear."""
+        """What became of the run. Only its page comes after it."""
         write_result(self.result_path, result)
 
     def observe(self, event: Event, commands: Sequence[Command]) -> None:

@@ -1,17 +1,21 @@
 """Which environment variables a config may set, and which only flodl does. Names only: values of secrets never
-enter a config, they travel over standard input by the names in ``env_pass``."""
+enter a config, they travel over standard input by the names in ``env_pass``. Nor do passwords in addresses."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from typing import cast
 
 from flodl.errors import Problem
 
-__all__ = ["env_clashes", "env_pass_problems", "env_problems", "looks_secret"]
+__all__ = ["address_problems", "env_clashes", "env_pass_problems", "env_problems", "looks_secret"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)S?\d*(_|$)", re.IGNORECASE)
+_ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
+_USER_AND_PASSWORD = re.compile(r"://[^\s/?#]*:[^\s/?#]+@")
+_ASSIGNED = re.compile(r"[?&;]([^=&;\s]+)=[^&;\s]")
 
 # What flodl sets for each rank, and the key that governs it.
 _RESERVED = {
@@ -30,6 +34,21 @@ _RESERVED_PREFIXES = {"FLODL_": "names that begin so are flodl's own", "MASTER_"
 def looks_secret(name: str) -> bool:
     """True for names that usually hold a secret: WANDB_API_KEY, HF_TOKEN; not TOKENIZERS_PARALLELISM."""
     return _SECRET.search(name) is not None
+
+
+def address_problems(node: object, key: str = "") -> Iterator[Problem]:
+    """Addresses in a tree that hold a password: postgresql://me:secret@host/db, https://host/?token=secret."""
+    if isinstance(node, Mapping):
+        for name, value in cast("Mapping[str, object]", node).items():
+            yield from address_problems(value, f"{key}.{name}" if key else str(name))
+    elif isinstance(node, list):
+        for i, value in enumerate(cast("list[object]", node)):
+            yield from address_problems(value, f"{key}[{i}]")
+    elif isinstance(node, str) and _holds_password(node):  # it is not shown
+        yield Problem(key=key, constraint="is an address that holds a password, and a config is written to files",
+                      remedy="leave it out of the address and give it to the service in its own way: a variable of "
+                      "the environment (MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, PGPASSWORD) or a "
+                      "file (~/.pgpass, ~/.netrc)")  # fmt: skip
 
 
 def env_problems(env: Mapping[str, str], key: str) -> Iterator[Problem]:
@@ -58,6 +77,13 @@ def env_clashes(passed: Iterable[str], env: Mapping[str, str], key: str) -> Iter
         if any(_name_problems(name, key, name)):  # told already, and by its cause
             continue
         yield Problem(key=f"{key}.{name}", constraint="is in cluster.env_pass too", remedy="keep one of the two")
+
+
+def _holds_password(text: str) -> bool:
+    return any(
+        _USER_AND_PASSWORD.search(address) or any(map(looks_secret, _ASSIGNED.findall(address)))
+        for address in _ADDRESS.findall(text)
+    )
 
 
 def _name_problems(name: str, key: str, value: str) -> Iterator[Problem]:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -78,7 +79,8 @@ def end_all() -> None:
 def _end(process: subprocess.Popen[bytes]) -> None:
     """rsync and its ssh, which would stay for as long as a host says nothing."""
     if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)  # it leads its session
+        with suppress(ProcessLookupError):  # another thread has waited for it since
+            os.killpg(process.pid, signal.SIGKILL)  # it leads its session
 
 
 def _run(call: HostCall, what: str, words: Sequence[str], given: bytes, on_progress: Listener) -> None:

@@ -122,7 +122,7 @@ def test_the_quickstart_is_the_main_job() -> None:
 @pytest.mark.parametrize("name", ["ab_modes", "ab_alpha", "ab_outer", "ab_guards"])
 def test_the_arms_of_a_comparison_differ_in_what_is_compared_and_in_nothing_else(name: str) -> None:
     hydra = yaml.safe_load((CONF / "experiment" / f"{name}.yaml").read_text())["hydra"]
-    assert hydra["mode"] == "MULTIRUN"
+    assert hydra.keys() == {"sweeper"}, "hydra.mode in an experiment is an error of Hydra 1.4"
     ((key, values),) = hydra["sweeper"]["params"].items()
     arms = {value: [f"experiment={name}", "cluster=rehearsal", f"{key}={value}"] for value in values.split(",")}
     for value in [value for value in arms if value.startswith("nccl")]:

@@ -55,6 +55,10 @@ REFUSALS = {
     "a number beyond the wire": (["trainer.seed=99999999999999999999"], "seed=99999999999999999999: is too large"),
     "bytes that are no text": (["name='\udcff'"], "name=\\udcff: is not text"),
     "an open bracket": (["sim.ms_per_batch=[1,2"], "cannot be read"),
+    "a sweep's experiment without -m": (
+        ["experiment=ab_outer"],
+        "experiment=ab_outer: is a sweep over outer=average,slowmo,diloco; give -m",
+    ),
     "several values without -m": (
         ["elche=cpu_async,cpu_sync"],
         "holds several values; to run each of them: -m elche=cpu_async,cpu_sync",
@@ -129,6 +133,19 @@ def test_a_secret_is_refused_and_shown_nowhere(flodl: Flodl, tmp_path: Path, mon
     assert "cluster.env_pass=[HF_TOKEN]" in said
     assert "hunter2" not in said
     assert not [p for p in tmp_path.rglob("*") if p.is_file() and b"hunter2" in p.read_bytes()]
+
+
+def test_a_password_in_an_address_is_refused_and_shown_nowhere(flodl: Flodl, tmp_path: Path) -> None:
+    said = flodl("logger=mlflow", "logger.mlflow.uri=postgresql://me:hunter2@db/runs",
+                 "name='at https://db/?token=hunter2'", "checkpoint.stem='ssh://me@host:22/a:b'")  # fmt: skip
+    assert "wrong in 2 places" in said
+    assert "logger.mlflow.uri: is an address that holds a password" in said
+    assert "MLFLOW_TRACKING_PASSWORD" in said
+    assert "hunter2" not in said
+    (tmp_path / "conf" / "logger").mkdir(parents=True)
+    (tmp_path / "conf" / "logger" / "mine.yaml").write_text("mlflow: {uri: 'https://me:hunter2@host'}\n")
+    assert "logger.mlflow.uri: is an address that holds a password" in flodl("logger=mine")
+    assert not (tmp_path / "outputs").exists()
 
 
 def test_a_secret_is_not_resolved_for_show_either(

@@ -6,6 +6,7 @@ from typing import Any
 
 from flodl.decide.coordinator import Coordinator
 from flodl.decide.messages import (
+    Alert,
     Command,
     End,
     Event,
@@ -72,7 +73,9 @@ def test_all_meet_in_one_group_and_the_run_is_done_when_all_have_left() -> None:
     told = Told().begun()
     assert told.mind.view().activity == "training"
     assert told.hear(Goodbye(at=5.0, rank=1), RankDied(at=5.1, rank=1, cause="exit 0")) == ()
-    assert told.hear(RankSuspected(at=5.5, rank=0, silent_seconds=1.0)) == ()
+    assert told.hear(RankSuspected(at=5.4, rank=1, silent_seconds=1.0)) == ()
+    alert = only(Alert, told.hear(RankSuspected(at=5.5, rank=0, silent_seconds=6.0)))
+    assert (alert.rank, alert.text) == (0, "rank 0 (cpu:0 of host0) has not been heard for 6.0 s")
     told.hear(Goodbye(at=6.0, rank=0))
     assert told.end() == ("done", 0, "all loops have ended")
     assert only(End, told.said).totals.wall_seconds == 4.0
@@ -135,3 +138,33 @@ def test_a_stop_is_asked_for_and_waited_for_within_a_limit() -> None:
     told = Told().begun()
     told.hear(StopRequested(at=4.0, reason="SIGINT"), Goodbye(at=5.0, rank=0), Goodbye(at=5.0, rank=1))
     assert told.end()[0] == "done"
+    for began in (Told(), Told().begun()):
+        began.hear(StopRequested(at=4.0, reason="good enough", status="stopped"))
+        if began.mind.deadline is not None:
+            began.hear(Goodbye(at=5.0, rank=0), Goodbye(at=5.0, rank=1))
+        assert began.end() == ("stopped", 0, "good enough"), "the program's own stop is no interruption"
+
+
+def test_after_a_stop_an_averaging_that_others_have_left_is_part_of_it() -> None:
+    told = Told().begun()
+    told.hear(StopRequested(at=4.0, reason="SIGINT"))
+    deadline = told.mind.deadline
+    assert told.hear(failed(1, "contact", at=4.1), RankDied(at=4.2, rank=1, cause="exit 1")) == ()
+    assert told.mind.deadline == deadline  # rank 0 may still save
+    told.hear(Goodbye(at=6.0, rank=0))
+    assert told.end()[:2] == ("interrupted", 130)
+    assert told.end()[2].startswith("SIGINT: rank 1 (")
+    told = Told().begun()
+    told.hear(StopRequested(at=4.0, reason="SIGINT"), failed(1, "contact", at=4.1))
+    told.hear(RankDied(at=4.5, rank=0, cause="SIGKILL"))
+    assert told.end()[:2] == ("failed", 5)
+    told = Told().begun()  # it had broken before the stop
+    told.hear(failed(1, "contact", at=3.9))
+    deadline = told.mind.deadline
+    told.hear(StopRequested(at=4.0, reason="SIGINT"))
+    assert told.mind.deadline == deadline
+    assert told.hear(Goodbye(at=4.1, rank=0)) == ()
+    assert deadline is not None
+    told.hear(TimeReached(at=deadline))
+    assert told.end()[:2] == ("failed", 5)
+    assert "had ended its loop already" in told.end()[2]

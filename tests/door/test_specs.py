@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -160,12 +161,34 @@ def test_what_is_wrong_is_told_at_once_and_with_its_key() -> None:
     assert keys == {"model", "trainer.batch_size", "elche.easgd_alpha", "trainer.max_grad_norm", "callbacks.policy"}
 
 
+def test_a_path_may_lead_through_a_class_and_one_that_leads_nowhere_says_why_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "needy.py").write_text("import no_such_package_of_mine\n")
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    made = Trainer.spec("tests.door.parts.Shop.make", parts.sgd, parts.step, TrainerConfig(dataset=parts.points))
+    assert made.model.target == "tests.door.parts.Shop.make"
+    for path, why in (
+        ("needy.Net", "cannot be imported here: No module named 'no_such_package_of_mine'"),
+        ("broken.Net.make", "cannot be imported here: ZeroDivisionError: division by zero"),
+        ("tests.door.parts.Shop.sell", "tests.door.parts has no Shop.sell"),
+        ("nowhere_at_all.Net", "No module named 'nowhere_at_all'"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            Trainer.spec(parts.Net, parts.sgd, parts.step, TrainerConfig(dataset=path, eval_dataset=parts.points))
+        (problem,) = caught.value.problems
+        assert (problem.key, problem.value) == ("dataset.train", path)
+        assert why in problem.constraint
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("task=eval",), "task: is for the command line"),
         (("launch.detach=true", "hydra.run.dir=x"), "hydra.run.dir: is for the command line"),
         (("trainer.num_epoch=3",), "did you mean trainer.num_epochs?"),
+        (("experiment=ab_modes",), "experiment=ab_modes: is a sweep over elche=cpu_sync,"),
         (("guard=trendy",), "guard is one of msf, none, trend"),
     ],
 )
@@ -173,3 +196,22 @@ def test_words_that_a_program_cannot_say_are_refused(words: tuple[str, ...], sai
     with pytest.raises(ConfigError) as caught:
         Trainer.builder("mlp", "sgd", "classification").override(*words).spec()
     assert said in str(caught.value)
+
+
+def test_trust_that_a_file_brings_is_refused_and_what_the_program_says_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "conf" / "experiment").mkdir(parents=True)
+    theirs = tmp_path / "conf" / "experiment" / "theirs.yaml"
+    monkeypatch.chdir(tmp_path)
+    calls = "# @package _global_\ncallbacks: {eval_fn: {_target_: subprocess.run}}\n"
+    theirs.write_text(f"{calls}trusted_targets: [subprocess]\n")
+    chain = Trainer.builder("mlp", "sgd", parts.step).override("experiment=theirs")
+    with pytest.raises(ConfigError, match="comes from a file, and only the command line may extend trust"):
+        chain.spec()
+    theirs.write_text(calls)
+    with pytest.raises(ConfigError, match="subprocess"):
+        chain.spec()
+    typed_too = chain.override("trusted_targets=[subprocess]").spec()
+    assert typed_too.trusted_targets == ("subprocess", "tests.door.parts.step"), "with what was handed over"
+    assert chain.trusted_targets("subprocess").spec().callbacks == typed_too.callbacks

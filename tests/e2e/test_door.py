@@ -87,7 +87,7 @@ def test_closures_and_data_in_memory_train_here_after_torch_has_computed_in_thre
     assert told is not None, done.stdout
     assert float(told[1]) > 0.9
     result = json.loads((tmp_path / "runs" / "watched" / "result.json").read_text())
-    assert (result["status"], result["reason"]) == ("interrupted", "good enough")
+    assert (result["status"], result["exit_code"], result["reason"]) == ("stopped", 0, "good enough")
     with command(tmp_path, "task=rerun", "spec=runs/watched/spec.json", "hydra.run.dir=run") as run:
         assert run.end(60.0) == 2, run.output
         assert "lived in the program that asked for that run" in " ".join(run.output.split())

@@ -24,6 +24,7 @@ from tests.record.figures import epoch, run_result, window_done
 from tests.spec.trees import tree
 
 SERVICES = "tests.loggers.services"
+TOLD_OF_HOSTS = {"host", "local_devices", "speed", "batch_size", "micro_batch", "precision", "compile", "num_workers"}
 
 
 def job(**loggers: str) -> JobSpec:
@@ -60,6 +61,8 @@ def test_a_logger_hears_of_a_run_from_beginning_to_end(tmp_path: Path) -> None:
     assert (run.folder, run.sweep) == (str(tmp_path), str(tmp_path.parent))
     assert run.name == f"run {tmp_path.name}"
     assert run.parameters["optim._target_"] == "torch.optim.SGD"
+    assert {key.split(".")[-1] for key in run.parameters if key.startswith("cluster.")} <= TOLD_OF_HOSTS
+    assert not [key for key in run.parameters if key.startswith(("logger", "launch"))]
     assert (first[0], late) == (1792, (1792, {"eval/accuracy": 0.9})), "over samples, an evaluation where it belongs"
     assert (first[1]["train/größe/λ"], first[1]["rank/1/batches"]) == (2.0, 8)
     assert (end[0], end[1]["eval/accuracy"]) == ("done", 0.9694)

@@ -61,6 +61,15 @@ def test_tensorboard_holds_figures_parameters_and_the_comparison(tmp_path: Path)
     assert [(e.step, e.value) for e in sweep.Scalars("comparison/samples_done")] == [(0, 200.0)]
 
 
+def test_in_an_absolute_folder_of_tensorboards_every_run_and_every_comparison_has_its_own(tmp_path: Path) -> None:
+    for number in "12":
+        (tmp_path / number / "sweep").mkdir(parents=True)
+        logged(tmp_path / number / "sweep", lambda: TensorBoard(folder=str(tmp_path / "all")))
+    held = sorted(path.name for path in (tmp_path / "all").iterdir())
+    assert held == ["1-sweep-0 größe-r", "2-sweep-0 größe-r", *(f"{tmp_path.name}-{number}-sweep" for number in "12")]
+    assert _events(tmp_path / "all" / held[0]).Scalars("eval/accuracy")[0].value == 0.75
+
+
 def _events(folder: Path) -> Any:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
