@@ -272,7 +272,7 @@ def _at_once(arms: Sequence[Compared], goal: Goal | None, by: Criterion) -> Iter
     if by != "time_to_target" or goal is None or goal.is_given or len(counted) < 2:
         return
     if all(arm.figures is not None and arm.figures.seconds_to_target == arm.epochs[0].seconds for arm in counted):
-        yield "Every arm reached it with its first epoch: that says how fast an epoch is, so give a harder target=."
+        yield "Every arm reached it with its first epoch, so it says how fast an epoch is; target= sets a harder one."
 
 
 def _conclusion(groups: Sequence[Group], verdicts: Sequence[Verdict], metric: str) -> str:

@@ -63,7 +63,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     def against(self) -> str:
         """The winner's value, the runner-up's, and how sure it is, in words."""
         if self.evidence is None:
-            return f"{self.best}, the only one that has it"
+            return f"{self.best}, the only one that {'reached' if self.by == 'time_to_target' else 'has'} it"
         times = "" if self.factor is None else f" ({self.factor:.2f} x)"
         return f"{self.best}, before {self.runner_up}, {self.next_best}{times}; {sureness(self.evidence)}"
 
@@ -134,7 +134,7 @@ def _words(by: Criterion, value: float, had: int, tried: int) -> str:
     text = shown(value, figure) + (f" {figure.unit}" if figure.unit else "")
     if had == tried:
         return text
-    return f"{text} ({'reached by ' if by == 'time_to_target' else ''}{had} of {tried})"
+    return f"{text} ({'reached by' if by == 'time_to_target' else 'in'} {had} of {tried})"
 
 
 def _factor(best: float, second: float, *, less: bool) -> float | None:
