@@ -78,6 +78,8 @@ class OwnLoop:
                 return self._gone()
             case StopRequested():
                 return self._on_stop(event)
+            case RankSuspected():
+                return self._on_suspected(event)
             case _:
                 return ()
 

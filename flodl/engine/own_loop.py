@@ -1,11 +1,18 @@
-"""A rank that runs a training loop of the user's own: what it is handed, and how its end is told."""
+"""A rank that runs a training loop of the user's own: what it is handed, and how its end is told.
+
+What it does is nobody's business, so no time is too long for it, unless others wait (see `flodl.decide.vigil`). Signs
+of life are what it does with what it was handed: batches, averagings, a look whether it should stop.
+"""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,14 +22,16 @@ from flodl.engine.data import Feed
 from flodl.engine.groups import GroupAverager
 from flodl.engine.orders import Link
 from flodl.engine.payload import RankPayload
-from flodl.engine.rank_averager import RankAverager
-from flodl.engine.reading import num_samples
+from flodl.engine.rank_averager import RankAverager, Signs
+from flodl.engine.reading import num_samples, signature
 from flodl.engine.surroundings import Surroundings
 from flodl.engine.tensorfile import pieces
 from flodl.errors import ConfigError, FlodlError, Problem
 from flodl.record.folder import WEIGHTS_FILE
 
 __all__ = ["LoopContext", "LoopLoader", "OwnRank"]
+
+_SAME_DATA = "copy the same data set to every host, or run with cluster.deploy.data=rsync"
 
 
 class LoopLoader:
@@ -33,8 +42,11 @@ class LoopLoader:
     certain one. len(): batches of an epoch, per rank.
     """
 
-    def __init__(self, payload: RankPayload, place: Surroundings) -> None:
-        data, loading = build_data(payload.job, place)
+    def __init__(self, payload: RankPayload, place: Surroundings, signs: Signs) -> None:
+        with _randomness_kept(place.device):  # by now it is the loop's own
+            data, loading = build_data(payload.job, place)
+            self.signature: str = signature(data, f"dataset={payload.job.dataset.target}")
+        self._signs = signs
         self.batch_size = payload.job.trainer_with(place.overrides).batch_size
         smallest = min(one.batch_size for one in payload.world)
         total, ranks = num_samples(data), len(payload.world)
@@ -61,6 +73,7 @@ class LoopLoader:
         """The batches of one epoch, from 0. Do not run two at a time."""
         self._feed.restate([Range(number, self._first, self._first + self._batches * self.batch_size)])
         while (batch := self._feed.next()) is not None:
+            self._signs.progress += 1
             yield batch.inputs
 
 
@@ -80,13 +93,19 @@ class LoopContext:
 
     @cached_property
     def loader(self) -> LoopLoader:
-        """This rank's part of the data set; read when it is first asked for."""
-        return LoopLoader(self._payload, self._place)
+        """This rank's part of the data set; read when it is first asked for, which all ranks do at the same point:
+        they compare what they have read."""
+        self._link.activity = "callback"  # others may wait while data are read, which has a limit of its own
+        made = LoopLoader(self._payload, self._place, self._link)
+        self._link.activity = "loop"
+        self.averager.compare("ctx.loader", f"{len(made)} {made.signature}", f"the data differ: {_SAME_DATA}")
+        return made
 
     @property
     def is_stopping(self) -> bool:
         """Whether the run was asked to end. Ranks hear it at slightly different times: decide together, or between
         epochs."""
+        self._link.progress += 1
         while self._link.pending():
             self._is_stopping = isinstance(self._link.receive(0), Finish) or self._is_stopping
         return self._is_stopping
@@ -110,13 +129,24 @@ class OwnRank:
             order = link.receive(None)
         averager.form(order.generation, order.ranks)
         link.send(GroupFormed(at=0.0, rank=payload.rank, generation=order.generation, last_round=0))
-        own = RankAverager(averager, order.ranks, device, generation=order.generation)
+        own = RankAverager(averager, payload.rank, order, device, link)
         self.has_begun = True
-        link.activity = "callback"
+        link.activity = "loop"
         given = self.function(LoopContext(payload, self._place, own, link))
+        link.activity = "callback"
         if payload.rank == order.ranks[0] and given is not None:
             link.upload(WEIGHTS_FILE, pieces(_tensors(given, "")))
         link.send(Goodbye(at=0.0, rank=payload.rank))
+
+
+@contextmanager
+def _randomness_kept(device: torch.device) -> Iterator[None]:
+    """Whatever is seeded or drawn within, random numbers go on as before."""
+    numbers, words = np.random.get_state(), random.getstate()
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        yield
+    np.random.set_state(numbers)
+    random.setstate(words)
 
 
 def _tensors(given: Any, prefix: str) -> dict[str, Tensor]:

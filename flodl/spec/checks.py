@@ -9,15 +9,29 @@ from collections.abc import Iterator
 
 from flodl.errors import Problem
 from flodl.spec.elche import ElCheConfig
-from flodl.spec.job import EMA_FIGURE, CallbacksConfig, JobSpec, MembershipConfig
+from flodl.spec.guard import TrendGuardConfig
+from flodl.spec.job import EMA_FIGURE, JobSpec, MembershipConfig
 from flodl.spec.loader import LoaderConfig
 from flodl.spec.model import read_model
 from flodl.spec.optim import read_groups
-from flodl.spec.outer import outer_name
+from flodl.spec.outer import AverageConfig, outer_name
 from flodl.spec.reader import shown
 from flodl.spec.stop import TRAIN, EarlyConfig, StopConfig, TargetConfig
 
 __all__ = ["contradictions", "ineffective"]
+
+# parts of a job, and what a training loop of the user's own, or what carries it, reads of them
+_READ_BY_A_LOOP: dict[str, tuple[str, ...]] = {
+    "elche": ("mode",),
+    "meta": (),
+    "membership": ("timeout_scale",),
+    "trainer": ("batch_size", "seed", "deterministic"),
+    "eval": (),
+    "stop": (),
+    "checkpoint": (),
+    "callbacks": (),
+    "debug": ("overfit", "inprocess"),
+}
 
 
 def contradictions(job: JobSpec) -> Iterator[Problem]:
@@ -32,15 +46,15 @@ def contradictions(job: JobSpec) -> Iterator[Problem]:
 
 def ineffective(job: JobSpec) -> tuple[Problem, ...]:
     """Warnings: what the job sets and its mode ignores. One override can so span a sweep over modes."""
+    found = [*_shadowed(job), *_unused_loading(job.loader)]
+    if job.loop is not None:
+        return (*found, *_beside_a_loop(job, job.loop.target))
     config = job.elche
     found = [
         Problem(key=f"elche.{knob}", value=shown(getattr(config, knob)), constraint=f"is ignored: {reason}")
         for knob, reason in _ignored(config)
         if getattr(config, knob) != _default(knob)
-    ]
-    found.extend(_beside_a_loop(job))
-    found.extend(_shadowed(job))
-    found.extend(_unused_loading(job.loader))
+    ] + found
     found.extend(_unused_stopping(job.stop))
     found.extend(_unused_evaluation(job))
     found.extend(_unused_no_decay(job))
@@ -48,19 +62,25 @@ def ineffective(job: JobSpec) -> tuple[Problem, ...]:
     return tuple(found)
 
 
-def _beside_a_loop(job: JobSpec) -> Iterator[Problem]:
-    """What speaks of flodl's own training, beside a loop of the user's."""
-    if job.loop is None:
-        return
-    for key, is_set in (
-        ("stop", job.stop != StopConfig()),
-        ("callbacks", job.callbacks != CallbacksConfig()),
-        ("outer", bool(outer_name(job.outer))),
-        ("trainer.ema", job.trainer.ema is not None),
-        ("checkpoint.resume_from", job.checkpoint.resume_from is not None),
-    ):
-        if is_set:
-            yield Problem(key=key, constraint=f"is ignored: loop={job.loop.target} is a training loop of your own")
+def _beside_a_loop(job: JobSpec, target: str) -> Iterator[Problem]:
+    """What speaks of flodl's own training, beside a loop of the user's. (Whether model, step and the like were set
+    cannot be told: every job has them.)"""
+    constraint = f"is ignored: loop={target} is a training loop of your own"
+    for key, bare in (("guard", TrendGuardConfig()), ("outer", AverageConfig())):
+        if getattr(job, key) != bare:
+            yield Problem(key=key, constraint=constraint)
+    for part, read in _READ_BY_A_LOOP.items():
+        found = getattr(job, part)
+        bare = type(found)()
+        for knob in found.__struct_fields__:
+            if knob not in read and getattr(found, knob) != getattr(bare, knob):
+                yield Problem(key=f"{part}.{knob}", constraint=constraint)
+    if job.cluster.controller.join.min_ranks is not None:
+        yield Problem(key="cluster.controller.join.min_ranks", constraint=constraint)
+    for i, host in enumerate(job.cluster.workers):
+        for knob in ("micro_batch", "precision", "compile"):
+            if getattr(host.overrides, knob) is not None:
+                yield Problem(key=f"cluster.workers[{i}].overrides.{knob}", constraint=constraint)
 
 
 def _default(knob: str) -> object:
@@ -132,9 +152,6 @@ def _unused_no_decay(job: JobSpec) -> Iterator[Problem]:
 
 def _unused_restarts(job: JobSpec) -> Iterator[Problem]:
     membership = job.membership
-    if membership.rejoin and job.loop is not None:
-        yield Problem(key="membership.rejoin", value="true",
-                      constraint="is ignored: a loop of your own ends with its first death")  # fmt: skip
     if not membership.rejoin and membership.max_restarts != MembershipConfig().max_restarts:
         yield Problem(key="membership.max_restarts", value=shown(membership.max_restarts),
                       constraint="is ignored: membership.rejoin is false")  # fmt: skip

@@ -75,7 +75,7 @@ def test_all_meet_in_one_group_and_the_run_is_done_when_all_have_left() -> None:
     assert told.hear(Goodbye(at=5.0, rank=1), RankDied(at=5.1, rank=1, cause="exit 0")) == ()
     assert told.hear(RankSuspected(at=5.4, rank=1, silent_seconds=1.0)) == ()
     alert = only(Alert, told.hear(RankSuspected(at=5.5, rank=0, silent_seconds=6.0)))
-    assert (alert.rank, alert.text) == (0, "rank 0 (cpu:0 of host0) has not been heard for 6.0 s")
+    assert (alert.rank, alert.text) == (0, "rank 0 (cpu of here) has not been heard for 6.0 s")
     told.hear(Goodbye(at=6.0, rank=0))
     assert told.end() == ("done", 0, "all loops have ended")
     assert only(End, told.said).totals.wall_seconds == 4.0

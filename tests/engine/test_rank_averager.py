@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
+from flodl.decide.messages import FormGroup
 from flodl.engine.averaging.inprocess import Board, InProcessAverager
 from flodl.engine.rank_averager import RankAverager
-from flodl.errors import FlodlError, RunFailed
+from flodl.errors import FlodlError, NotReady, RunFailed
 
 CPU = torch.device("cpu")
+
+
+def averager_of(seat: InProcessAverager, rank: int, count: int, signs: SimpleNamespace | None = None) -> RankAverager:
+    group = FormGroup(to=(rank,), generation=1, ranks=tuple(range(count)), reason="")
+    return RankAverager(seat, rank, group, CPU, signs or SimpleNamespace(progress=0, activity="loop"))
 
 
 def together(count: int, work: Callable[[int, RankAverager], None]) -> None:
@@ -23,7 +30,7 @@ def together(count: int, work: Callable[[int, RankAverager], None]) -> None:
     def one(rank: int) -> None:
         seat = InProcessAverager(board, rank)
         seat.form(1, range(count))
-        work(rank, RankAverager(seat, range(count), CPU))
+        work(rank, averager_of(seat, rank, count))
 
     with ThreadPoolExecutor(count) as pool:
         for done in [pool.submit(one, rank) for rank in range(count)]:
@@ -107,17 +114,129 @@ def test_a_rank_that_is_not_finite_is_left_out_and_adopts_the_others() -> None:
 
 
 def test_what_cannot_be_meant_is_refused_in_words() -> None:
-    averager = RankAverager(InProcessAverager(Board(), 0), [0], CPU)
+    averager = averager_of(InProcessAverager(Board(), 0), 0, 1)
     with pytest.raises(FlodlError, match="watch"):
         averager.average_parameters()
     with pytest.raises(FlodlError, match="called once"):
         averager.watch()
 
 
-def test_weights_are_no_less_than_nothing() -> None:
+@pytest.mark.parametrize("weight", [-1.0, float("inf"), float("nan")])
+def test_weights_are_finite_and_no_less_than_nothing(weight: float) -> None:
     def work(rank: int, averager: RankAverager) -> None:
         averager.watch(line(0.0))
-        with pytest.raises(FlodlError, match="a weight is 0 or more"):
-            averager.average_parameters(weight=-1.0)
+        with pytest.raises(FlodlError, match="a weight is a finite number, 0 or more, and not"):
+            averager.average_parameters(weight)
+        with pytest.raises(RunFailed, match="no rank has a weight above 0"):
+            averager.average_parameters(0.0)
 
     together(1, work)
+
+
+def test_gradients_that_nobody_has_finite_are_nan_on_all_ranks_and_a_scaler_skips_the_step() -> None:
+    models = [line(1.0) for _ in range(3)]
+
+    def work(rank: int, averager: RankAverager) -> None:
+        averager.watch(models[rank])
+        models[rank].weight.grad = torch.full((1, 2), float("inf") if rank else 1.0)
+        averager.weighted_average_gradients(counts=rank)  # who has finite ones had no samples
+        assert bool(models[rank].weight.grad.isnan().all())
+        optimizer, scaler = torch.optim.SGD(models[rank].parameters(), lr=1.0), torch.amp.GradScaler("cpu")
+        scaler.scale(torch.ones(1))
+        scaler.step(optimizer)
+        assert models[rank].weight.tolist() == [[1.0, 1.0]]
+        models[rank].weight.grad.fill_(float(rank))
+        averager.weighted_average_gradients(counts=rank)
+        assert models[rank].weight.grad.tolist() == [[pytest.approx(5 / 3)] * 2]
+
+    together(3, work)
+
+
+def test_complex_parameters_and_their_gradients_keep_their_imaginary_part() -> None:
+    class Turn(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.by = nn.Parameter(torch.ones(2, dtype=torch.complex64))
+
+    models = [Turn() for _ in range(2)]
+
+    def work(rank: int, averager: RankAverager) -> None:
+        averager.watch(models[rank])
+        with torch.no_grad():
+            models[rank].by.fill_(complex(rank, 4.0 * rank))
+        averager.average_parameters()
+        models[rank].by.grad = torch.full((2,), complex(1.0, -2.0 * rank)).conj()
+        averager.weighted_average_gradients(counts=1)
+
+    together(2, work)
+    for model in models:
+        assert model.by.tolist() == [0.5 + 2j] * 2
+        assert model.by.grad is not None
+        assert model.by.grad.tolist() == [1 + 1j] * 2
+
+
+def test_a_large_mean_and_small_floats_leave_a_variance_its_digits_and_shared_buffers_count_once() -> None:
+    norms = [nn.BatchNorm1d(1) for _ in range(2)]
+    halves = [nn.BatchNorm1d(1).half() for _ in range(2)]
+
+    def work(rank: int, averager: RankAverager) -> None:
+        averager.watch(norms[rank], halves[rank], nn.Sequential(norms[rank]))
+        norms[rank].running_mean.fill_(5000.0 + 2 * rank)
+        norms[rank].running_var.fill_(0.001)
+        halves[rank].running_mean.fill_(300.0)  # its square is beyond float16
+        averager.average_buffers()
+        assert averager.rounds == 1
+
+    together(2, work)
+    assert [(float(n.running_mean), float(n.running_var)) for n in norms] == [(5001.0, pytest.approx(1.001))] * 2
+    assert [(float(n.running_mean), float(n.running_var)) for n in halves] == [(300.0, 1.0)] * 2
+
+
+def test_buffers_that_nobody_has_finite_stay_and_else_all_adopt_the_finite_ones() -> None:
+    norms = [nn.BatchNorm1d(1) for _ in range(2)]
+
+    def work(rank: int, averager: RankAverager) -> None:
+        averager.watch(norms[rank])
+        norms[rank].running_mean.fill_(2.0)
+        norms[rank].running_var.fill_(float("inf"))
+        averager.average_buffers()
+        assert (float(norms[rank].running_mean), float(norms[rank].running_var)) == (2.0, float("inf"))
+        norms[rank].running_mean.fill_(7.0 * rank)
+        if rank:
+            norms[rank].running_var.fill_(3.0)
+        averager.average_buffers()
+
+    together(2, work)
+    assert [(float(n.running_mean), float(n.running_var)) for n in norms] == [(7.0, 3.0)] * 2
+
+
+def test_other_modules_other_data_and_another_call_are_told_with_the_rank_that_differs() -> None:
+    def work(rank: int, averager: RankAverager) -> None:
+        with pytest.raises(NotReady, match=r"watch.*: the models' tensors differ: rank 1, other than rank 0"):
+            averager.watch(nn.Linear(2, 3 if rank == 1 else 2))
+        averager.compare("ctx.loader", "80 a", "the data differ")
+        with pytest.raises(NotReady, match=r"ctx.loader: the data differ: rank 0, other than rank 1"):
+            averager.compare("ctx.loader", "80 a" if rank else "81 a", "the data differ")
+        with pytest.raises(NotReady, match="all ranks make the same calls in the same order"):
+            averager.compare(f"call {rank}", "", "")
+
+    together(3, work)
+
+
+def test_a_rank_in_an_averaging_says_so_and_has_come_further_after_it() -> None:
+    signs = SimpleNamespace(progress=0, activity="loop")
+    seen: list[str] = []
+
+    class Looking(InProcessAverager):
+        def combine(self, generation: int, round_number: int, vectors: Sequence[torch.Tensor]) -> None:
+            seen.append(signs.activity)
+            super().combine(generation, round_number, vectors)
+
+    seat = Looking(Board(), 0)
+    seat.form(1, [0])
+    averager = averager_of(seat, 0, 1, signs)
+    averager.watch(line(0.0))
+    before = signs.progress
+    averager.average_parameters()
+    assert seen == ["average"] * 2
+    assert (signs.activity, signs.progress) == ("loop", before + 1)

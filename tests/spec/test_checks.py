@@ -108,9 +108,23 @@ def test_an_outer_optimizer_goes_with_averaged_parameters(elche: dict[str, Any])
     assert decode_job(tree(elche=elche, outer={"name": "diloco", "mu": 0.8})).outer == DiLoCoConfig(mu=0.8)
 
 
-def test_beside_a_loop_of_ones_own_what_is_about_ours_is_ignored() -> None:
+def test_beside_a_loop_of_ones_own_whatever_it_does_not_read_is_ignored_and_said() -> None:
     mine = {"_target_": "mine.gan", "_partial_": True}
-    told = ineffective(decode_job(tree(loop=mine, checkpoint={"resume_from": "runs/a"}, callbacks={"policy": 1},
-                                       stop={"max_samples": 5}, outer={"name": "diloco"})))  # fmt: skip
-    assert [p.key for p in told] == ["stop", "callbacks", "outer", "checkpoint.resume_from"]
+    overrides = {"batch_size": 8, "num_workers": 1, "precision": "float32"}
+    join = {"min_ranks": 1, "timeout_seconds": 9}
+    cluster = {"workers": [worker(overrides=overrides)], "controller": {"join": join}}
+    trainer = {"num_epochs": 3, "max_grad_norm": 1.0, "precision": "bfloat16", "compile": True, "accumulate": 2,
+               "ema": 9, "batch_size": 32, "seed": 3, "deterministic": True}  # fmt: skip
+    told = ineffective(decode_job(tree(
+        loop=mine, checkpoint={"resume_from": "runs/a"}, callbacks={"policy": 1}, stop={"max_samples": 5},
+        outer={"name": "diloco"}, guard={"name": "none"}, trainer=trainer, eval={"every_epochs": 5}, cluster=cluster,
+        elche={"mode": "cpu_cadence", "anchor": 3}, membership={"max_failure": 2, "rejoin": True, "timeout_scale": 2.0},
+    )))  # fmt: skip
+    assert [p.key for p in told] == [
+        "guard", "outer", "elche.anchor", "membership.max_failure", "membership.rejoin", "trainer.num_epochs",
+        "trainer.accumulate", "trainer.precision", "trainer.compile", "trainer.max_grad_norm", "trainer.ema",
+        "eval.every_epochs", "stop.max_samples", "checkpoint.resume_from", "callbacks.policy",
+        "cluster.controller.join.min_ranks", "cluster.workers[0].overrides.precision",
+    ]  # fmt: skip
+    assert {p.constraint for p in told} == {"is ignored: loop=mine.gan is a training loop of your own"}
     assert ineffective(decode_job(tree(loop=mine))) == ()
