@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from flodl import courier, desk
+from flodl import courier, desk, trainer
 from flodl.decide.messages import CallbackResult, EpochEnded
 from flodl.desk import Desk, made, tell_sweep
 from flodl.errors import ConfigError
 from flodl.record.folder import RunFolder
+from flodl.record.result import read_result
 from flodl.record.sweep import SweepFolder
 from flodl.report.arm import Arm
 from flodl.report.compare import compare, comparison_json
@@ -161,3 +163,17 @@ def test_a_comparison_that_cannot_be_read_is_told_and_ends_nothing(tmp_path: Pat
     sweep.write_comparison(b"{", "")
     tell_sweep(sweep, said.append)
     assert said[0].startswith("warning: no logger is told of the comparison: ")
+
+
+def test_who_ends_a_run_while_its_page_is_made_finds_the_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> str:
+        raise SystemExit
+
+    monkeypatch.setattr(trainer, "leave_run_page", killed)
+    folder = RunFolder.create(tmp_path)
+    wrong = decode_job(tree() | {"trusted_targets": [SERVICES], "logger": {"a": {"_target_": f"{SERVICES}.Nobody"}}})
+    with pytest.raises(SystemExit):
+        trainer.run(wrong, folder, console=Console(quiet=True))
+    assert read_result(folder.result_path).status == "failed"
