@@ -124,7 +124,7 @@ def _named(value: object) -> tuple[list[SweepFolder], list[RunFolder]]:
 
 
 def _folders(text: str) -> Iterator[Path]:
-    """Every run or sweep that a text names: itself, or those that lie below it."""
+    """Every run or sweep that a text names: itself, those that lie below it, or else those that it compared."""
     if text == "last":
         yield from _newest()
         return
@@ -134,7 +134,8 @@ def _folders(text: str) -> Iterator[Path]:
     starts = sorted(root.glob(pattern)) if any(mark in text for mark in "*?[") else [root / pattern]
     for start in starts:
         here = start.absolute()
-        yield from [here] if SweepFolder(here).comparison_json_path.is_file() else _below(here)
+        found = list(_below(here))
+        yield from found or ([here] if SweepFolder(here).comparison_json_path.is_file() else [])
 
 
 def _below(folder: Path) -> Iterator[Path]:

@@ -92,7 +92,7 @@ def test_a_comparison_is_printed_and_written_in_three_forms(here: Path, capsys: 
 def test_no_run_is_compared_twice(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     day, sweep = "outputs/2026-01-0 1", "outputs/multirun/2026-01-02/s"
     tell(given(runs=[day]))  # leaves a comparison of runs that lie elsewhere under outputs/compare
-    tell(given(runs=[day], write=day))  # and one among the runs
+    tell(given(runs=[f"{day}/12-00-00-ab"], write=day))  # and one, of one of them, among the runs
     capsys.readouterr()
     assert len(names(compared(capsys, "outputs"))) == 4
     assert len(names(compared(capsys, day))) == 2
