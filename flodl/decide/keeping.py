@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
+from flodl.decide.plain import Plain
 from flodl.spec.checkpoint import SaveReason
 
 __all__ = ["BundleKept", "Resumed", "SaveBegun"]
 
 
-class _Plain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Frozen and strict; defaults are left out on the wire."""
-
-
-class BundleKept(_Plain, frozen=True, kw_only=True, tag=True):
+class BundleKept(Plain, frozen=True, kw_only=True, tag=True):
     """What came of the save of a round by a rank. error: why there is no bundle of it, "" where it is in place.
 
     The rank tells what it could not send, the record tells the rest. remarks: what went wrong and does it no harm.
@@ -28,7 +23,7 @@ class BundleKept(_Plain, frozen=True, kw_only=True, tag=True):
     remarks: tuple[str, ...] = ()
 
 
-class Resumed(_Plain, frozen=True, kw_only=True, tag=True):
+class Resumed(Plain, frozen=True, kw_only=True, tag=True):
     """The run goes on from a bundle. snapshot: of the coordinator that had it saved. origin: its meta file."""
 
     at: float
@@ -37,7 +32,7 @@ class Resumed(_Plain, frozen=True, kw_only=True, tag=True):
     snapshot: dict[str, Any]
 
 
-class SaveBegun(_Plain, frozen=True, kw_only=True, tag=True):
+class SaveBegun(Plain, frozen=True, kw_only=True, tag=True):
     """The order beside it has `rank` save what round `round` has come to. Not sent to ranks: it goes to the record.
 
     global_step: batches of all ranks so far. evaluates: the same rank evaluates the same weights.

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from flodl.decide.keeping import BundleKept, Resumed, SaveBegun
+from flodl.decide.plain import Plain
 from flodl.decide.replacing import Dismiss, Restart
 from flodl.decide.totals import EpochMetrics, IntervalMetrics, RunTotals, Scalar
 
@@ -55,10 +56,6 @@ CallbackName = Literal["eval", "save"]
 StopStatus = Literal["stopped", "interrupted"]
 
 
-class _Plain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Frozen and strict; defaults are left out on the wire."""
-
-
 class Range(msgspec.Struct, frozen=True, array_like=True, order=True, gc=False):
     """Positions start..stop-1 of an epoch's permutation."""
 
@@ -84,7 +81,7 @@ class Round(msgspec.Struct, frozen=True, array_like=True, gc=False):
     samples: int
 
 
-class CallbackResult(_Plain, frozen=True, kw_only=True):
+class CallbackResult(Plain, frozen=True, kw_only=True):
     """What came of a callback: values (metric name -> finite number), or an error in words.
 
     epoch: the one it belongs to. samples_done: of the run, where it was taken within that epoch; 0: at its end.
@@ -102,7 +99,7 @@ class CallbackResult(_Plain, frozen=True, kw_only=True):
 # ---------------------------------------------------------------------------------------------------- events
 
 
-class RankReady(_Plain, frozen=True, kw_only=True, tag=True):
+class RankReady(Plain, frozen=True, kw_only=True, tag=True):
     """A rank has built model, data and step, and can be given work. precision, is_compiled: of its forward passes.
 
     project: the files of the user's project that it has imported, each with a hash. incarnation: see `Restart`.
@@ -124,7 +121,7 @@ class RankReady(_Plain, frozen=True, kw_only=True, tag=True):
     incarnation: int = 0
 
 
-class GroupFormed(_Plain, frozen=True, kw_only=True, tag=True):
+class GroupFormed(Plain, frozen=True, kw_only=True, tag=True):
     """A rank has joined a generation's process group.
 
     last_round: newest round whose result it holds. digest: hash of parameters and buffers after the common start
@@ -139,7 +136,7 @@ class GroupFormed(_Plain, frozen=True, kw_only=True, tag=True):
     trial: CallbackResult | None = None
 
 
-class WindowDone(_Plain, frozen=True, kw_only=True, tag=True):
+class WindowDone(Plain, frozen=True, kw_only=True, tag=True):
     """A rank reached the end of a window (one round), or of a grant (several rounds that the ranks ran alone).
 
     round: the last round whose work is in it. batches, samples: really run. timed_batches, timed_ms: the reading
@@ -177,7 +174,7 @@ class WindowDone(_Plain, frozen=True, kw_only=True, tag=True):
     notes: tuple[str, ...] = ()
 
 
-class AveragingDone(_Plain, frozen=True, kw_only=True, tag=True):
+class AveragingDone(Plain, frozen=True, kw_only=True, tag=True):
     """A rank holds the result of a round. divergence: ||pre - post|| / ||post||, 0 where nothing is compared.
 
     exposed_ms: how long training waited for it (0 in cpu_async: that comes with the next WindowDone).
@@ -195,7 +192,7 @@ class AveragingDone(_Plain, frozen=True, kw_only=True, tag=True):
     nonfinite: str = ""
 
 
-class Goodbye(_Plain, frozen=True, kw_only=True, tag=True):
+class Goodbye(Plain, frozen=True, kw_only=True, tag=True):
     """A rank has done what `Finish` asked and leaves."""
 
     at: float
@@ -203,7 +200,7 @@ class Goodbye(_Plain, frozen=True, kw_only=True, tag=True):
     callbacks: tuple[CallbackResult, ...] = ()
 
 
-class RankDied(_Plain, frozen=True, kw_only=True, tag=True):
+class RankDied(Plain, frozen=True, kw_only=True, tag=True):
     """A rank is gone (seen by its agent, or declared dead by silence). cause: for people, with the signal's name.
 
     can_return: False where nobody is left on its host who could start it again. incarnation: see `Restart`.
@@ -216,7 +213,7 @@ class RankDied(_Plain, frozen=True, kw_only=True, tag=True):
     incarnation: int = 0
 
 
-class RankSuspected(_Plain, frozen=True, kw_only=True, tag=True):
+class RankSuspected(Plain, frozen=True, kw_only=True, tag=True):
     """Nothing was heard from a rank for a while. It may come back: nothing follows from it but a word to people."""
 
     at: float
@@ -224,7 +221,7 @@ class RankSuspected(_Plain, frozen=True, kw_only=True, tag=True):
     silent_seconds: float
 
 
-class RankFailed(_Plain, frozen=True, kw_only=True, tag=True):
+class RankFailed(Plain, frozen=True, kw_only=True, tag=True):
     """A rank tells its own failure before it ends. kind: config (wrong key or value: exit 2), not_ready (data, device,
     build: exit 3), step (the user's code raised while training), contact (it could not reach the others: where one has
     died, that is why). message: for people. trace: the last lines. incarnation: see `Restart`."""
@@ -237,7 +234,7 @@ class RankFailed(_Plain, frozen=True, kw_only=True, tag=True):
     incarnation: int = 0
 
 
-class StopRequested(_Plain, frozen=True, kw_only=True, tag=True):
+class StopRequested(Plain, frozen=True, kw_only=True, tag=True):
     """Somebody wants the run to end in order: a signal interrupts it, a stop rule or the user's program stops it."""
 
     at: float
@@ -245,13 +242,13 @@ class StopRequested(_Plain, frozen=True, kw_only=True, tag=True):
     status: StopStatus = "interrupted"
 
 
-class TimeReached(_Plain, frozen=True, kw_only=True, tag=True):
+class TimeReached(Plain, frozen=True, kw_only=True, tag=True):
     """The coordinator's deadline has come and nothing else happened. (Every other event tells the time as well.)"""
 
     at: float
 
 
-class EndBy(_Plain, frozen=True, kw_only=True, tag=True):
+class EndBy(Plain, frozen=True, kw_only=True, tag=True):
     """The run has to be over `seconds_left` from now: a time of day, told as a duration. rule: what asks for it."""
 
     at: float
@@ -278,7 +275,7 @@ Event = (
 # -------------------------------------------------------------------------------------------------- commands
 
 
-class FormGroup(_Plain, frozen=True, kw_only=True, tag=True):
+class FormGroup(Plain, frozen=True, kw_only=True, tag=True):
     """Abandon what is under way and form this generation's group, in this order of ranks.
 
     source: the rank whose parameters, buffers (and, when repairing, optimizer and replicated state) everybody
@@ -301,7 +298,7 @@ class FormGroup(_Plain, frozen=True, kw_only=True, tag=True):
     reason: str
 
 
-class RunWindow(_Plain, frozen=True, kw_only=True, tag=True):
+class RunWindow(Plain, frozen=True, kw_only=True, tag=True):
     """Run these rounds. ranges: everything this rank holds from the last planned point on, whole and in order.
 
     The list is restated, not appended: it replaces what the rank held. In cpu_async the rank may already have run
@@ -325,7 +322,7 @@ class RunWindow(_Plain, frozen=True, kw_only=True, tag=True):
     reason: str
 
 
-class Average(_Plain, frozen=True, kw_only=True, tag=True):
+class Average(Plain, frozen=True, kw_only=True, tag=True):
     """Everybody has reported: average round `round` now.
 
     masses: one per rank of the generation in its order: n^gamma, 0 for a rank that did not move; a contribution's
@@ -341,14 +338,14 @@ class Average(_Plain, frozen=True, kw_only=True, tag=True):
     reason: str
 
 
-class Cut(_Plain, frozen=True, kw_only=True, tag=True):
+class Cut(Plain, frozen=True, kw_only=True, tag=True):
     """End the present window at the next step's edge and report what was run."""
 
     to: tuple[int, ...]
     reason: str
 
 
-class Finish(_Plain, frozen=True, kw_only=True, tag=True):
+class Finish(Plain, frozen=True, kw_only=True, tag=True):
     """Training is over: do the callbacks on the consensus, say goodbye, leave.
 
     The rank that saves is sent off first and alone; the others, who hold the same consensus, follow when it is safe.
@@ -359,21 +356,21 @@ class Finish(_Plain, frozen=True, kw_only=True, tag=True):
     reason: str
 
 
-class EpochEnded(_Plain, frozen=True, kw_only=True, tag=True):
+class EpochEnded(Plain, frozen=True, kw_only=True, tag=True):
     """An epoch's last sample is done. Not sent to ranks: it goes to the record."""
 
     metrics: EpochMetrics
     reason: str
 
 
-class IntervalEnded(_Plain, frozen=True, kw_only=True, tag=True):
+class IntervalEnded(Plain, frozen=True, kw_only=True, tag=True):
     """A part of an epoch is done (trainer.reports_per_epoch). Not sent to ranks: it goes to the record."""
 
     metrics: IntervalMetrics
     reason: str
 
 
-class Alert(_Plain, frozen=True, kw_only=True, tag=True):
+class Alert(Plain, frozen=True, kw_only=True, tag=True):
     """Something a person should know. Goes to the terminal and the log."""
 
     text: str
@@ -381,7 +378,7 @@ class Alert(_Plain, frozen=True, kw_only=True, tag=True):
     reason: str
 
 
-class End(_Plain, frozen=True, kw_only=True, tag=True):
+class End(Plain, frozen=True, kw_only=True, tag=True):
     """The run is over. exit_code: CLUSTER 2.8."""
 
     status: Literal["done", "degraded", "stopped", "failed", "interrupted"]

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
+from flodl.decide.plain import Plain
 
 __all__ = ["Dismiss", "Restart"]
 
 
-class _Plain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Frozen and strict; defaults are left out on the wire."""
-
-
-class Restart(_Plain, frozen=True, kw_only=True, tag=True):
+class Restart(Plain, frozen=True, kw_only=True, tag=True):
     """Start another process for a dead rank's device. Not sent to ranks: the world has its agent do it.
 
     incarnation: 1 for the first replacement; nothing that an earlier process of this rank says is heard any more.
@@ -22,7 +18,7 @@ class Restart(_Plain, frozen=True, kw_only=True, tag=True):
     reason: str
 
 
-class Dismiss(_Plain, frozen=True, kw_only=True, tag=True):
+class Dismiss(Plain, frozen=True, kw_only=True, tag=True):
     """End the process of a rank that is not among the living: a replacement that cannot be used, or is not needed any
     more. Not sent to ranks."""
 
