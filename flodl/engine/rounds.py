@@ -16,6 +16,7 @@ from flodl.engine.averaging.lane import Lane
 from flodl.engine.averaging.rule import Outcome, RoundOrder, Rule
 from flodl.engine.averaging.start import digest, from_bytes, start_tensors, to_bytes
 from flodl.engine.handing import Handing
+from flodl.engine.parcel import Way
 from flodl.engine.resuming import Resuming
 from flodl.engine.snapshot import Snapshot
 from flodl.errors import FlodlError
@@ -104,7 +105,7 @@ class Rounds:
             return ""
         tensors = start_tensors(self._model)
         if command.bundle is not None and self.resuming is not None:
-            self.resuming.adopt(joined[0])
+            self.resuming.adopt(*joined)
             self.last_round = command.bundle
         else:
             from_bytes(joined[0], tensors)
@@ -164,7 +165,8 @@ class Rounds:
             resuming.fetch(command.bundle)  # before the others wait in a collective that has a limit
         self._averager.form(command.generation, command.ranks)
         if source is not None and resuming is not None:
-            mine = [self._spread(command.generation, source, resuming)]
+            way = Way(self._averager, command.generation, source, self._device)
+            mine = way.spread(resuming.packed() if source == self.rank else None, wanted=True)
         elif mine and command.source is not None:
             self._averager.broadcast(command.generation, command.source, mine)
         self._last_end = time.perf_counter()
@@ -178,16 +180,6 @@ class Rounds:
             return []
         wanted = self.rank in command.joiners
         return self.handing.spread(self._averager, command.generation, command.source, handed, wanted=wanted)
-
-    def _spread(self, generation: int, source: int, resuming: Resuming) -> Tensor:
-        """The bundle, from the rank that has fetched it to all."""
-        whole = resuming.packed(self._device) if source == self.rank else None
-        size = torch.tensor([0 if whole is None else len(whole)], dtype=torch.int64, device=self._device)
-        self._averager.broadcast(generation, source, [size])
-        if whole is None:
-            whole = torch.empty(int(size), dtype=torch.uint8, device=self._device)
-        self._averager.broadcast(generation, source, [whole])
-        return whole
 
     def _average(self, order: RoundOrder) -> Outcome:
         arrival_ms = (time.perf_counter() - self._last_end) * 1000

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from flodl.engine import handing
+from flodl.decide.messages import FormGroup
+from flodl.engine import parcel
 from flodl.engine.averaging.elastic import ElasticRule
 from flodl.engine.averaging.gradients import GradientRule
 from flodl.engine.averaging.inprocess import Board, InProcessAverager
@@ -19,6 +20,8 @@ from flodl.engine.averaging.parameters import ParameterRule
 from flodl.engine.averaging.rule import Rule
 from flodl.engine.bundle import TrainingState
 from flodl.engine.handing import Handing
+from flodl.engine.resuming import Resuming
+from flodl.engine.rounds import Rounds
 from flodl.errors import FlodlError
 
 SOURCE, BYSTANDER, NEWCOMER = 0, 1, 2
@@ -87,7 +90,7 @@ def test_a_newcomer_holds_what_the_source_holds_and_bystanders_keep_theirs(
     kind: Callable[..., Rule],
     piece_bytes: int,
 ) -> None:
-    monkeypatch.setattr(handing, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(parcel, "PIECE_BYTES", piece_bytes)
     ranks = [Trained(rank, steps, make, kind) for rank, steps in enumerate((3, 2, 0))]
     before = [rank.bytes() for rank in ranks]
     left = hand_on(ranks)
@@ -96,6 +99,43 @@ def test_a_newcomer_holds_what_the_source_holds_and_bystanders_keep_theirs(
     after = [rank.bytes() for rank in ranks]
     assert after[NEWCOMER] == before[SOURCE] != before[NEWCOMER]
     assert after[:NEWCOMER] == before[:NEWCOMER]
+
+
+def test_a_bundle_that_a_run_goes_on_from_travels_in_pieces_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parcel, "PIECE_BYTES", 1000)
+    saved, *ranks = (Trained(seed, seed, lambda p: torch.optim.AdamW(p, lr=0.01), ParameterRule) for seed in range(3))
+    snapshot = saved.state.capture().freeze()
+    stored = {f"r7.{kind}": b"".join(snapshot.chunks(kind)) for kind in snapshot.kinds}
+    stored["r7.plain"] = json.dumps(snapshot.plain).encode()
+
+    class Link:
+        def download(self, name: str) -> bytearray:
+            return bytearray(stored.get(name, b""))
+
+    board, sizes = Board(20.0), list[int]()
+    order = FormGroup(to=(0, 1), generation=1, ranks=(0, 1), source=0, bundle=7, reason="test")
+    everybody = [
+        Rounds(number, rank.model, rank.rule, Measured(board, number, sizes)) for number, rank in enumerate(ranks)
+    ]
+    for rank, rounds in zip(ranks, everybody, strict=True):
+        rounds.resuming = Resuming(Link(), rank.state)  # pyright: ignore[reportArgumentType]
+    joining = [rounds.form(order) for rounds in everybody]
+    for rounds, future in zip(everybody, joining, strict=True):
+        rounds.settle(order, future.result(10.0))
+    assert [rank.bytes() for rank in ranks] == [saved.bytes()] * 2
+    assert max(sizes) == 1000, "each has the limit of a collective for itself"
+
+
+class Measured(InProcessAverager):
+    """Notes what is broadcast at once, in bytes."""
+
+    def __init__(self, board: Board, rank: int, sizes: list[int]) -> None:
+        super().__init__(board, rank)
+        self.sizes = sizes
+
+    def broadcast(self, generation: int, source: int, vectors: Sequence[torch.Tensor]) -> None:
+        self.sizes += [vector.nbytes for vector in vectors]
+        super().broadcast(generation, source, vectors)
 
 
 def test_a_source_that_cannot_hand_on_lives_and_the_newcomer_says_why() -> None:
