@@ -26,7 +26,8 @@ RECIPES = {
 
 
 def test_every_shipped_recipe_is_run_here() -> None:
-    assert {path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml")} == set(RECIPES)
+    names = {path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml")}
+    assert {name for name in names if not name.startswith("ab_")} == set(RECIPES)  # ab_: sweeps, shown in tests/launcher
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
