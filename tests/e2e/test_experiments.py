@@ -27,7 +27,7 @@ RECIPES = {
 
 def test_every_shipped_recipe_is_run_here() -> None:
     names = {path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml")}
-    assert {name for name in names if not name.startswith("ab_")} == set(RECIPES)  # ab_: sweeps, shown in tests/launcher
+    assert {name for name in names if not name.startswith("ab_")} == set(RECIPES)  # ab_: sweeps
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flodl.record.result import read_result
-from tests.engine.live import cmdline, wait_gone
+from tests.engine.live import children, cmdline, wait_gone
 from tests.launcher.sweeping import Sweep, flodl
 
 SHORT = ("cluster=rehearsal", "model=mlp", "trainer.num_epochs=1", "trainer.limit_batches=60")
@@ -67,7 +67,9 @@ class Told(Callback):
 
 
 def agents(sweep: Sweep) -> set[int]:
-    return {pid for pid in sweep.family if b"flodl.engine.agent" in cmdline(pid)}
+    """Those that the sweep started: what an agent forks shows the agent's own command line until it has its program."""
+    found = {pid for pid in sweep.family if b"flodl.engine.agent" in cmdline(pid)}
+    return found - {pid for agent in found for pid in children(agent)}
 
 
 def watched(sweep: Sweep) -> set[int]:
