@@ -391,31 +391,3 @@ def test_nothing_that_an_evicted_rank_says_is_heard_and_it_is_told_to_end_itself
             link.upload("weights.safetensors", b"x" * 3_000_000)
         assert not controller.sink.committed
         assert controller.events.empty()
-
-
-def test_an_upload_that_a_dead_rank_has_begun_is_dropped_while_the_run_goes_on() -> None:
-    with listening(SHORT, SHORT) as (controller, link, _):
-        is_over = threading.Event()
-
-        def halves() -> Iterator[bytes]:
-            yield bytes(PART_BYTES)
-            is_over.wait(10.0)
-
-        def send() -> None:
-            with pytest.raises(FlodlError):
-                link.upload("r1.model", halves())
-
-        sending = threading.Thread(target=send)
-        sending.start()
-        end = time.monotonic() + 5.0
-        while not controller.sink.parts:
-            assert time.monotonic() < end
-            time.sleep(0.01)
-        assert not controller.sink.abandoned
-        controller.server.evict(0)
-        while not controller.sink.abandoned:
-            assert time.monotonic() < end
-            time.sleep(0.01)
-        is_over.set()
-        sending.join(5.0)
-        assert not controller.sink.committed

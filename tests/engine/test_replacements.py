@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
+from collections.abc import Iterator
 
 import pytest
 
 from flodl.decide.messages import Dismiss, Finish, FormGroup, Goodbye, GroupFormed, RankDied, RankReady, Restart
 from flodl.engine.link import RankLink
+from flodl.engine.protocol import PART_BYTES
 from flodl.errors import FlodlError
 from tests.engine.live import alive, live, wait_gone
 from tests.engine.test_link import SHORT, bye, listening
@@ -29,6 +33,34 @@ def test_the_earlier_process_is_told_to_end_itself_while_the_next_one_is_heard()
         new.upload("weights.safetensors", b"x" * 3_000_000)
         assert controller.sink.committed
         new.close()
+
+
+def test_an_upload_that_a_dead_rank_has_begun_is_dropped_while_the_run_goes_on() -> None:
+    with listening(SHORT, SHORT) as (controller, link, _):
+        is_over = threading.Event()
+
+        def halves() -> Iterator[bytes]:
+            yield bytes(PART_BYTES)
+            is_over.wait(10.0)
+
+        def send() -> None:
+            with pytest.raises(FlodlError):
+                link.upload("r1.model", halves())
+
+        sending = threading.Thread(target=send)
+        sending.start()
+        end = time.monotonic() + 5.0
+        while not controller.sink.parts:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        assert not controller.sink.abandoned
+        controller.server.evict(0)
+        while not controller.sink.abandoned:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        is_over.set()
+        sending.join(5.0)
+        assert not controller.sink.committed
 
 
 def test_a_killed_rank_is_started_again_and_forms_a_group_with_the_other() -> None:
