@@ -64,7 +64,7 @@ def two_sided(t: float, freedom: int) -> float:
 
 def confidence_words(p: float) -> str:
     """1 - p, rounded down: never more than there is, and never all of it."""
-    return f"{math.floor(1000.0 * (1.0 - p)) / 10.0:.1f}%" if p >= 0.001 else "> 99.9%"
+    return f"{math.floor(1000.0 * (1.0 - p)) / 10.0:.1f}%" if p >= 0.001 else "over 99.9%"
 
 
 def _paired(differences: list[float], *, less: bool) -> Evidence:

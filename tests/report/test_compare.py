@@ -103,7 +103,7 @@ def test_the_winner_is_told_with_the_test_that_says_how_sure_it_is() -> None:
     # differences 3.0, 3.15, 3.3: t = 3.15 / (0.15 / sqrt 3) = 36.37, two degrees of freedom
     assert first.evidence.p == pytest.approx(two_sided(36.373, 2), rel=1e-3)
     assert found.conclusion.startswith("elche=cpu_async is best by time to evaluated loss of 0.42 or less")
-    assert "confidence > 99.9% (paired t-test, 3 seeds)" in found.conclusion
+    assert "confidence over 99.9% (paired t-test, 3 seeds)" in found.conclusion
 
 
 def test_one_seed_gives_no_confidence_and_asks_for_more() -> None:
@@ -175,7 +175,7 @@ def test_no_confidence_is_claimed_for_a_winner_that_the_common_seeds_speak_again
 
 @pytest.mark.parametrize(
     ("p", "words"),
-    [(1e-9, "> 99.9%"), (0.004, "99.6%"), (0.049, "95.1%"), (0.0509, "94.9%"), (0.5, "50.0%"), (1.0, "0.0%")],
+    [(1e-9, "over 99.9%"), (0.004, "99.6%"), (0.049, "95.1%"), (0.0509, "94.9%"), (0.5, "50.0%"), (1.0, "0.0%")],
 )
 def test_confidence_is_rounded_down_and_never_whole(p: float, words: str) -> None:
     assert confidence_words(p) == words
