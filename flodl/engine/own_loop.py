@@ -98,7 +98,7 @@ class LoopContext:
         self._link.activity = "callback"  # others may wait while data are read, which has a limit of its own
         made = LoopLoader(self._payload, self._place, self._link)
         self._link.activity = "loop"
-        self.averager.compare("ctx.loader", f"{len(made)} {made.signature}", f"the data differ: {_SAME_DATA}")
+        self.averager.compare("ctx.loader", f"{len(made)} {made.signature}", "the data differ", _SAME_DATA)
         return made
 
     @property

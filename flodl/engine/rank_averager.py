@@ -23,6 +23,7 @@ from flodl.ports import Averager
 
 __all__ = ["RankAverager", "Signs"]
 
+_SAME_CODE = "build the same modules on all ranks; cluster.deploy.code=rsync brings hosts the same code"
 WIDTHS = (torch.float32, torch.float64)
 MASS, STRAY = -2, -1  # behind the values: the sum of weights, and how many ranks are not finite
 
@@ -56,7 +57,7 @@ class RankAverager:
         if len(self._modules) or not modules:
             raise FlodlError("RankAverager.watch is called once, with every module that is to be averaged")
         self._modules = nn.ModuleList(modules)
-        self.compare("ctx.averager.watch(...)", fingerprint(self._modules), "the models' tensors differ")
+        self.compare("ctx.averager.watch(...)", fingerprint(self._modules), "the models' tensors differ", _SAME_CODE)
         self._parameters = [p for p in _unique(modules, nn.Module.named_parameters) if p.requires_grad]
         tensors = [*_unique(modules, nn.Module.named_parameters), *_unique(modules, nn.Module.named_buffers)]
         start = to_bytes(tensors, self._device)
@@ -114,7 +115,7 @@ class RankAverager:
             for tensor, copied in zip(layout.buffers, copies, strict=True):
                 tensor.copy_(copied)
 
-    def compare(self, call: str, own: str, constraint: str) -> None:
+    def compare(self, call: str, own: str, constraint: str, remedy: str) -> None:
         """All ranks are in this call, and have the same there: `own`, of which a hash is exchanged. Raises NotReady.
 
         A fixed number of elements: whatever differs, this exchange is the same on all.
@@ -126,17 +127,19 @@ class RankAverager:
         table[ranks.index(self._rank)] = row.to(self._device)
         self._combine([table.view(-1)])
         calls, held = ([tuple(part) for part in table[:, column].tolist()] for column in (0, 1))
-        order = "all ranks make the same calls in the same order, and another was made"
-        self._require_equal(calls, f"{call}: {order}")
-        self._require_equal(held, f"{call}: {constraint}")
+        self._require_equal(
+            calls, f"{call}: another call was made", "make the same calls in the same order on all ranks"
+        )
+        self._require_equal(held, f"{call}: {constraint}", remedy)
 
-    def _require_equal(self, rows: Sequence[tuple[float, ...]], why: str) -> None:
+    def _require_equal(self, rows: Sequence[tuple[float, ...]], why: str, remedy: str) -> None:
         """rows: one per rank."""
         right = max(rows, key=rows.count)  # of equals the first: rank 0's
         others = [rank for rank, row in zip(self._group.ranks, rows, strict=True) if row != right]
         if others:
             same = self._group.ranks[rows.index(right)]
-            raise NotReady(f"{why}: {', '.join(f'rank {rank}' for rank in others)}, other than rank {same}")
+            named = ", ".join(f"rank {rank}" for rank in others)
+            raise NotReady(f"{why}: {named} {'are' if len(others) > 1 else 'is'} not as rank {same}; {remedy}")
 
     # --------------------------------------------------------------------------------------------------------------
 

@@ -106,3 +106,42 @@ def test_a_small_gan_trains_with_its_own_loop(tmp_path: Path) -> None:
     again = drive.replay([event for event, _ in entries], job, header.roster)
     assert list(again) == [commands for _, commands in entries]
     assert sorted(weights) == ["maker.0.bias", "maker.0.weight", "maker.2.bias", "maker.2.weight"]
+
+
+LEAVE = """
+import time
+from pathlib import Path
+
+from torch import nn
+
+from flodl import ClusterBuilder, Trainer, TrainerConfig
+
+def until_stopped(ctx):
+    net = nn.Linear(1, 1)
+    ctx.averager.watch(net)
+    while not (ctx.rank == 0 and ctx.is_stopping):
+        ctx.averager.average_parameters()
+        Path("runs/begun").touch()
+    return net
+
+if __name__ == "__main__":
+    rig = ClusterBuilder().host("localhost").cpu_ranks(2).build()
+    Path("runs").mkdir()
+    config = TrainerConfig(dataset="torch.nn.Identity", cluster=rig, num_epochs=3, save_path="runs/left")
+    run = Trainer.run_loop(until_stopped, config)
+    while not run.is_over and not Path("runs/begun").exists():
+        time.sleep(0.05)
+    run.stop("enough")
+    print(sorted(run.join().params))
+"""
+
+
+def test_a_stop_that_ranks_hear_one_after_the_other_ends_in_order_and_what_a_loop_does_not_read_is_said(
+    tmp_path: Path,
+) -> None:
+    done = program(tmp_path, "leave.py", LEAVE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "['bias', 'weight']" in done.stdout
+    assert "trainer.num_epochs: is ignored: loop=leave.until_stopped" in " ".join((done.stdout + done.stderr).split())
+    result = json.loads((tmp_path / "runs" / "left" / "result.json").read_text())
+    assert (result["status"], result["reason"][:6]) == ("stopped", "enough")

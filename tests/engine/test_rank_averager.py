@@ -212,13 +212,13 @@ def test_buffers_that_nobody_has_finite_stay_and_else_all_adopt_the_finite_ones(
 
 def test_other_modules_other_data_and_another_call_are_told_with_the_rank_that_differs() -> None:
     def work(rank: int, averager: RankAverager) -> None:
-        with pytest.raises(NotReady, match=r"watch.*: the models' tensors differ: rank 1, other than rank 0"):
+        with pytest.raises(NotReady, match=r"watch.*: the models' tensors differ: rank 1 is not as rank 0; build"):
             averager.watch(nn.Linear(2, 3 if rank == 1 else 2))
-        averager.compare("ctx.loader", "80 a", "the data differ")
-        with pytest.raises(NotReady, match=r"ctx.loader: the data differ: rank 0, other than rank 1"):
-            averager.compare("ctx.loader", "80 a" if rank else "81 a", "the data differ")
-        with pytest.raises(NotReady, match="all ranks make the same calls in the same order"):
-            averager.compare(f"call {rank}", "", "")
+        averager.compare("ctx.loader", "80 a", "the data differ", "copy them")
+        with pytest.raises(NotReady, match=r"ctx.loader: the data differ: rank 0 is not as rank 1; copy them"):
+            averager.compare("ctx.loader", "80 a" if rank else "81 a", "the data differ", "copy them")
+        with pytest.raises(NotReady, match=r"call \d: another call was made: rank 1, rank 2 are not as rank 0"):
+            averager.compare(f"call {rank}", "", "", "")
 
     together(3, work)
 
