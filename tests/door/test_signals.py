@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from flodl import Trainer, TrainerConfig
+from flodl.decide.messages import StopStatus
+from flodl.door.handle import RunHandle
 from flodl.door.signals import ProgramSignals
+from flodl.record.folder import RunFolder
 
 
 class Run:
@@ -22,6 +27,19 @@ class Run:
 
     def hurry(self, reason: str) -> None:
         self.heard.append(reason)
+
+
+class World:
+    """Notes who asks for an end, and as what."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, StopStatus]] = []
+
+    def request_stop(self, reason: str, status: StopStatus = "interrupted") -> None:
+        self.heard.append((reason, status))
+
+    def hurry(self, reason: str) -> None:
+        raise AssertionError(reason)
 
 
 @pytest.fixture(autouse=True)
@@ -64,3 +82,16 @@ def test_when_the_run_is_over_a_signal_is_the_programs_again() -> None:
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
     assert run.heard == []
+
+
+def test_a_programs_own_stop_is_no_interruption_and_who_asks_first_counts(tmp_path: Path) -> None:
+    spec = Trainer.spec("mlp", "sgd", "classification", TrainerConfig(dataset="digits"))
+    early, late = RunHandle(spec, RunFolder.adopt(tmp_path / "a")), RunHandle(spec, RunFolder.adopt(tmp_path / "b"))
+    world = World()
+    early.stop("good enough")
+    early.interrupt("SIGTERM")
+    early.hold(world)
+    assert world.heard == [("good enough", "stopped")]
+    late.hold(world)
+    late.interrupt("SIGTERM")
+    assert world.heard[1:] == [("SIGTERM", "interrupted")]
