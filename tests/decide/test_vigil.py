@@ -69,7 +69,7 @@ def test_ten_short_flaps_evict_nobody_and_each_is_told() -> None:
 
 def test_ranks_of_a_lost_host_die_in_one_verdict_though_their_last_beats_differ() -> None:
     watch = Watch("a", "b", "b", "b")
-    watch.seen[2] = Sighting(0.9, 0, "train")
+    watch.seen[2] = Sighting(1.0, 0, "train")
     watch.seen[3] = Sighting(0.5, 0, "train")
     for _ in range(40):
         watch.beat(0)
