@@ -12,17 +12,15 @@ from statistics import fmean, stdev
 import msgspec
 
 from flodl.report.arm import Arm, own_overrides, shared_overrides
-from flodl.report.figures import FIGURES, Figures, Goal, figures_of, reading
+from flodl.report.compared import Compared, Group, Mean
+from flodl.report.figures import FIGURES, Goal, figures_of, reading
 from flodl.report.next_arm import Suggestion, suggestion
 from flodl.report.verdict import CRITERIA, Criterion, Tried, Verdict, criterion_figure, judge
 from flodl.spec.stop import TRAIN, TargetConfig, wants_less
 
 __all__ = [
     "COMPARISON_SCHEMA",
-    "Compared",
     "Comparison",
-    "Group",
-    "Mean",
     "Question",
     "compare",
     "comparison_json",
@@ -41,31 +39,6 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     metric: str | None = None
     epoch: int | None = None
     target: TargetConfig = TargetConfig()
-
-
-class Mean(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure over the arms of a group. spread: the sample's standard deviation, null for one arm."""
-
-    mean: float
-    spread: float | None
-    arms: int
-
-
-class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Arms that differ in nothing but their seed. ended_well: how many of them count. figures: name -> mean."""
-
-    name: str
-    arms: tuple[str, ...]
-    seeds: tuple[int, ...]
-    ended_well: int
-    figures: dict[str, Mean]
-
-
-class Compared(Arm, frozen=True, kw_only=True):
-    """An arm with its group's name and its figures (null where it trained nothing)."""
-
-    group: str
-    figures: Figures | None
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,8 @@ from urllib.parse import quote
 
 from flodl.record.folder import RunFolder
 from flodl.report.arm import own_overrides
-from flodl.report.compare import Compared, Comparison, goal_words
+from flodl.report.compare import Comparison, goal_words
+from flodl.report.compared import Compared
 from flodl.report.confidence import confidence_words
 from flodl.report.curves import MOST_ARMS, charts, drawn_arms, thinned
 from flodl.report.figures import ABSENT, FIGURES, Figure, shown

@@ -10,7 +10,8 @@ from statistics import fmean
 from typing import TypeVar
 
 from flodl.report.chart import Chart, Line
-from flodl.report.compare import Compared, Comparison, metric_words
+from flodl.report.compare import Comparison, metric_words
+from flodl.report.compared import Compared
 from flodl.report.figures import reading
 from flodl.report.history import EpochPoint, RoundPoint, Trace
 from flodl.spec.stop import TRAIN

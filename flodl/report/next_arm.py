@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
-if TYPE_CHECKING:
-    from flodl.report.compare import Compared, Group
-    from flodl.report.verdict import Verdict
+from flodl.report.compared import Compared, Group
+from flodl.report.verdict import Verdict
 
 __all__ = ["Suggestion", "suggestion"]
 

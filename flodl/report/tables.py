@@ -13,7 +13,8 @@ from rich.text import Text
 
 from flodl.record.text import clean
 from flodl.report.arm import Arm, own_overrides
-from flodl.report.compare import Comparison, Group
+from flodl.report.compare import Comparison
+from flodl.report.compared import Group
 from flodl.report.figures import ABSENT, FIGURES, Figure, shown
 from flodl.report.summary import STYLES
 
