@@ -26,6 +26,7 @@ __all__ = ["end_all", "send"]
 PROGRESS = re.compile(rb"\s*([\d,.]+)\s+(\d+)%\s+(\S+)\s+(\d+):(\d\d):(\d\d)")
 DROPPED = re.compile(r"Connection (closed|reset) by|kex_exchange_identification")
 SSH_FAILED, NOT_FOUND = 255, 127
+VANISHED = 24  # a file went while the push was under way
 KEPT_LINES = 5
 TRY = "push by hand, `rsync -av ./ {host}:{path}/`"
 REMEDIES = (  # the first sign that rsync's or ssh's last lines hold
@@ -51,7 +52,8 @@ def send(
     """Copy the folder's content into the target folder, or of it only these names. Raises HostUnready."""
     words = ["rsync", "-a", "--no-owner", "--no-group", "--no-inc-recursive", "--info=progress2", "--secluded-args"]
     if names is not None:
-        words += ["--from0", "--files-from=-", "--checksum"]  # code of equal size and second may still be other code
+        # Code of equal size and second may still be other code, and what was listed a moment ago may be gone.
+        words += ["--from0", "--files-from=-", "--checksum", "--ignore-missing-args"]
     given = b"\0".join(map(os.fsencode, names or ()))
     with tempfile.TemporaryDirectory(prefix="flodl-") as folder:
         place = target
@@ -104,7 +106,7 @@ def _run(call: HostCall, what: str, words: Sequence[str], given: bytes, on_progr
                 _running.discard(process)
                 _end(process)
         errors.seek(0)
-        if code:
+        if code not in (0, VANISHED):
             target = words[-1].removeprefix(f"{ALIAS}:").rstrip("/")
             raise _failed(call, what, target, code, errors.read().decode(errors="replace"))
 

@@ -94,6 +94,16 @@ def test_what_the_project_no_longer_has_goes_and_what_the_host_has_of_its_own_st
     assert (target / "envs" / "python").read_text() == "the host's own"
 
 
+def test_a_file_that_goes_while_the_project_is_pushed_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, sshd: Sshd, project: Path, tmp_path: Path
+) -> None:
+    """As the status of a run whose folder lies in the project does all the time."""
+    listed = [*project_files(project), "run/.status.json.1.tmp"]
+    monkeypatch.setattr("flodl_launch.deploy.project_files", lambda _: listed)
+    push([sshd.call(path=str(tmp_path / "t"))], project)
+    assert (tmp_path / "t" / "kept.py").exists()
+
+
 def test_a_forged_list_deletes_nothing_outside_the_folder(sshd: Sshd, project: Path, tmp_path: Path) -> None:
     target, precious = tmp_path / "target", tmp_path / "precious"
     target.mkdir()
