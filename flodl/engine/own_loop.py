@@ -112,10 +112,10 @@ class LoopContext:
 
 
 class OwnRank:
-    """One rank of such a run. has_begun: the loop was entered."""
+    """One rank of such a run. averager: the loop's own, once it was entered."""
 
     def __init__(self, payload: RankPayload, place: Surroundings, link: Link) -> None:
-        self.has_begun = False
+        self.averager: RankAverager | None = None
         self._payload, self._place, self._link = payload, place, link
         self.function: Callable[[LoopContext], Any] = build_loop(payload.job, place)
 
@@ -129,8 +129,7 @@ class OwnRank:
             order = link.receive(None)
         averager.form(order.generation, order.ranks)
         link.send(GroupFormed(at=0.0, rank=payload.rank, generation=order.generation, last_round=0))
-        own = RankAverager(averager, payload.rank, order, device, link)
-        self.has_begun = True
+        own = self.averager = RankAverager(averager, payload.rank, order, device, link)
         link.activity = "loop"
         given = self.function(LoopContext(payload, self._place, own, link))
         link.activity = "callback"

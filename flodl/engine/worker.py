@@ -98,7 +98,7 @@ def serve(payload: RankPayload, link: Link) -> bool:
     except BaseException as error:  # noqa: BLE001  the user's code may raise anything, and call sys.exit
         trace = trace_of(error)
         sys.stderr.write(f"{trace}\n")
-        kind = _kind(error, has_trained=_has_trained(loop))
+        kind = _kind(error, loop)
         with contextlib.suppress(FlodlError):
             link.send(
                 RankFailed(
@@ -115,9 +115,16 @@ def serve(payload: RankPayload, link: Link) -> bool:
 
 
 def _has_trained(loop: Loop | OwnRank | None) -> bool:
+    """A loop of the user's own may train before it averages: once it was entered nobody knows."""
     if isinstance(loop, OwnRank):
-        return loop.has_begun
+        return loop.averager is not None
     return loop is not None and loop.tally.reports + loop.tally.batches > 0
+
+
+def _is_refused(error: BaseException, loop: Loop | OwnRank | None) -> bool:
+    """What flodl itself refuses in a loop of the user's own before it has averaged: its modules, its data."""
+    has_averaged = isinstance(loop, OwnRank) and loop.averager is not None and loop.averager.rounds > 0
+    return isinstance(loop, OwnRank) and isinstance(error, NotReady) and not has_averaged
 
 
 def _message(payload: RankPayload, error: BaseException) -> str:
@@ -290,9 +297,12 @@ def _ready(payload: RankPayload, built: Built | None) -> RankReady:
     )
 
 
-def _kind(error: BaseException, *, has_trained: bool) -> FailureKind:
+def _kind(error: BaseException, loop: Loop | OwnRank | None) -> FailureKind:
+    has_trained = _has_trained(loop)
     if isinstance(error, ConfigError):
         return "config"
+    if _is_refused(error, loop):
+        return "not_ready"
     if has_trained and isinstance(error, RunFailed | LinkClosedError):
         return "contact"
     return "step" if has_trained or not isinstance(error, FlodlError | OSError | ImportError) else "not_ready"

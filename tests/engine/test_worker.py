@@ -12,6 +12,7 @@ from torch import nn
 from flodl.decide.messages import Goodbye, Range, RankFailed, RankReady, Round, RunWindow, WindowDone
 from flodl.decide.roster import Place
 from flodl.engine.keys import KeyPair
+from flodl.engine.own_loop import LoopContext
 from flodl.engine.payload import RankPayload
 from flodl.engine.worker import positions_per_epoch, serve
 from flodl.spec.cluster import ClusterSpec, HostSpec
@@ -140,6 +141,32 @@ def test_a_model_whose_parameters_are_replaced_while_training_is_refused(
     done, link = life(JOB.replace(model=model, trusted_targets=("tests",)), tmp_path / "store", windows())
     assert not done
     assert f"replaced while training: {culprit}" in link.sent[-1].message
+
+
+def reads_at_once(ctx: LoopContext) -> None:
+    """A loop that asks for its data first."""
+    assert len(ctx.loader)
+
+
+def reads_later(ctx: LoopContext) -> None:
+    """A loop that averages before it asks for its data."""
+    ctx.averager.watch(nn.Linear(1, 1))
+    ctx.averager.average_parameters()
+    assert len(ctx.loader)
+
+
+@pytest.mark.parametrize(("loop", "kind"), [("reads_at_once", "not_ready"), ("reads_later", "step")])
+def test_what_an_own_loop_is_refused_before_it_has_averaged_is_a_start_that_failed(
+    loop: str, kind: str, tmp_path: Path
+) -> None:
+    missing = Component(target="flodl.datasets.mnist.mnist", args={"folders": [str(tmp_path / "not there")]})
+    own = Component(target=f"tests.engine.test_worker.{loop}", partial=True)
+    done, link = life(JOB.replace(loop=own, dataset=missing, trusted_targets=("tests",)), tmp_path / "store",
+                      [rig.form((0,))])  # fmt: skip
+    failed = link.sent[-1]
+    assert not done
+    assert failed.kind == kind, failed.trace
+    assert "not there" in failed.message
 
 
 @pytest.mark.parametrize(
