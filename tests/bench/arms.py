@@ -1,7 +1,8 @@
 """One section of docs/benchmark.md, run: `python -m tests.bench.arms FOLDER --model mlp --dataset digits`.
 
 Solo on the fast rank, torch DDP, and every arm that CPU ranks can run, each with every seed, at equal epochs. Whatever
-is there already is not run again. `tests.bench.document` makes the page of such folders.
+is there already is not run again; a folder with other seeds continues the section. `tests.bench.document` makes the
+page of such folders.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ from pathlib import Path
 
 import msgspec
 
-from tests.bench.section import ARMS, DDP, SOLO, SPEEDS, Section
+from flodl.probe.gpus import see_gpus
+from tests.bench.section import ARMS, DDP, SHARED_GPU, SOLO, SPEEDS, Section
 from tests.engine.live import ROOT
-
-ONE = "cluster.workers=[{host: localhost, local_devices: 'cpu:1', nccl_socket_ifname: lo}]"
 
 
 def run(folder: Path, section: Section, arms: Sequence[str]) -> None:
@@ -28,10 +28,12 @@ def run(folder: Path, section: Section, arms: Sequence[str]) -> None:
     (folder / "section.json").write_bytes(msgspec.json.format(msgspec.json.encode(section)))
     seeds = "trainer.seed=" + ",".join(map(str, section.seeds))
     for name in (SOLO, *arms):
-        own = (*section.overrides, ONE) if name == SOLO else (*section.overrides, *ARMS[name])
+        own = (*section.overrides, *(section.alone if name == SOLO else ARMS[name]))
         cores = max(1, section.cores // len(SPEEDS[section.cluster])) if name == SOLO else section.cores
         place = f"hydra.sweep.dir={(folder / name).absolute()}"
-        _flodl((*own, seeds, place, "hydra.launcher.skip_completed=true"), cores)
+        _flodl((*own, seeds, place, "hydra.launcher.skip_completed=true"), cores, bool(section.gpu))
+    if section.gpu:
+        return  # torch DDP has no second GPU here
     for number, seed in enumerate(section.seeds):
         out = folder / DDP / f"{seed}.json"
         if not out.exists():
@@ -42,10 +44,12 @@ def run(folder: Path, section: Section, arms: Sequence[str]) -> None:
             out.write_bytes(msgspec.json.format(msgspec.json.encode(found)))
 
 
-def _flodl(words: Sequence[str], cores: int) -> None:
+def _flodl(words: Sequence[str], cores: int, gpu: bool) -> None:
     """A sweep on so many cores: a rank alone gets what it has beside the others, and torch one thread for each."""
     paths = os.pathsep.join([str(ROOT), str(ROOT / "launch")])
-    env = {**os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": ""}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([paths, os.environ.get("PYTHONPATH", "")])}
+    if not gpu:
+        env["CUDA_VISIBLE_DEVICES"] = ""
     few = sorted(os.sched_getaffinity(0))[:cores]
     command = ["taskset", "-c", ",".join(map(str, few)), sys.executable, "-m", "flodl", "-m", *words]
     done = subprocess.run(command, env=env, capture_output=True, text=True)
@@ -57,6 +61,15 @@ def _cpu() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(named, platform.processor() or platform.machine())
+
+
+def _gpu(cluster: str) -> str:
+    """The name of the GPU that the ranks share."""
+    if cluster != SHARED_GPU:
+        return ""
+    if not (gpus := see_gpus().gpus):
+        raise SystemExit(f"--cluster {SHARED_GPU} needs a GPU; none is lent here")
+    return gpus[0].name
 
 
 def main() -> None:
@@ -71,8 +84,8 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an override for all of them")
     asked = parser.parse_args()
     section = Section(model=asked.model, dataset=asked.dataset, cluster=asked.cluster, epochs=asked.epochs,
-                      seeds=tuple(asked.seeds), more=tuple(asked.set), cpu=_cpu(), load=os.getloadavg()[0],
-                      cores=len(os.sched_getaffinity(0)))  # fmt: skip
+                      seeds=tuple(asked.seeds), more=tuple(asked.set), cpu=_cpu(), gpu=_gpu(asked.cluster),
+                      load=os.getloadavg()[0], cores=len(os.sched_getaffinity(0)))  # fmt: skip
     run(asked.folder, section, asked.arms)
 
 

@@ -1,17 +1,20 @@
 """docs/benchmark.md from run folders: `python -m tests.bench.document FOLDER ... > docs/benchmark.md`.
 
-A folder is a section that `tests.bench.arms` has run. Every figure of the page is read or worked out from result.json,
-metrics.jsonl and the files of torch DDP; nothing is typed. An arm without a run that ended well is shown as such.
+A folder is a section that `tests.bench.arms` has run, or a part of one: those that differ in seeds alone are joined.
+Every figure of the page is read or worked out from result.json, metrics.jsonl and the files of torch DDP; nothing is
+typed. An arm without a run that ended well is shown as such.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import platform
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
+from typing import NamedTuple
 
 import msgspec
 
@@ -36,7 +39,9 @@ trains the same epochs with the same seeds; figures are means over the seeds, wi
   learning rate multiplied by the number of ranks. Its clock stands still while it evaluates, as flodl's does.
 * **easgd**: cpu_async with `elche.easgd_alpha=0.6`. **diloco**: cpu_cadence with `outer=diloco`.
 * **to solo's quality**: training seconds until an epoch's evaluation has a loss of at most 1.05 x solo's last one and
-  an accuracy of at least solo's last one less half a point, against solo's own whole training, same seed.
+  an accuracy of at least solo's last one less half a point, against solo's own whole training, same seed; the median
+  of the seeds.
+* **loss per second**: (first - last epoch's training loss) / wall seconds.
 * `step._target_=tests.bench.balance.Paced` fills every forward pass up to 25 ms, as a larger model would take, so that
   the ranks are not in each other's way on few cores.
 
@@ -48,6 +53,7 @@ class Point(msgspec.Struct, frozen=True):
     """The end of an epoch: training seconds so far, and what an evaluation told."""
 
     seconds: float
+    loss: float | None
     eval: dict[str, float]
 
 
@@ -64,6 +70,21 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int | None = None
     torch: str = ""
 
+    @property
+    def loss_per_second(self) -> float | None:
+        """(first - last epoch's training loss) / wall seconds."""
+        losses = [point.loss for point in self.curve]
+        if len(losses) < 2 or losses[0] is None or losses[-1] is None:
+            return None
+        return (losses[0] - losses[-1]) / self.wall_seconds
+
+
+class Rivals(NamedTuple):
+    """Those with which every arm is compared, by seed."""
+
+    solo: dict[int, Trial]
+    ddp: dict[int, Trial]
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -73,14 +94,27 @@ def main() -> None:
 
 def page(folders: Sequence[Path]) -> str:
     """The whole page."""
-    return "\n".join([HEAD, *(section_text(folder) for folder in folders)])
+    sections: list[tuple[Section, list[Path]]] = []
+    for folder in folders:
+        section = msgspec.json.decode((folder / "section.json").read_bytes(), type=Section)
+        for place, (first, parts) in enumerate(sections):
+            if section.continues(first):
+                sections[place] = (_joined(first, section), [*parts, folder])
+                break
+        else:
+            sections.append((section, [folder]))
+    return "\n".join([HEAD, *(section_text(section, parts) for section, parts in sections)])
 
 
-def section_text(folder: Path) -> str:
+def _joined(first: Section, other: Section) -> Section:
+    seeds = tuple(sorted({*first.seeds, *other.seeds}))
+    return msgspec.structs.replace(first, seeds=seeds, load=max(first.load, other.load))
+
+
+def section_text(section: Section, folders: Sequence[Path]) -> str:
     """One section: what was run where, and the table of its arms."""
-    section = msgspec.json.decode((folder / "section.json").read_bytes(), type=Section)
-    trials = {name: trials_of(folder, name) for name in (SOLO, DDP, *ARMS)}
-    solo = {trial.seed: trial for trial in trials[SOLO]}
+    trials = {name: [trial for folder in folders for trial in trials_of(folder, name)] for name in (SOLO, DDP, *ARMS)}
+    rivals = Rivals(*({trial.seed: trial for trial in well(trials[name])} for name in (SOLO, DDP)))
     lines = [
         f"## {section.dataset}, {section.model}, {section.epochs} epochs, cluster={section.cluster}",
         "",
@@ -91,7 +125,7 @@ def section_text(folder: Path) -> str:
     ]
     for name, found in trials.items():
         if found:
-            lines.append("| " + " | ".join(cell(name, found, solo) for _, cell in COLUMNS) + " |")
+            lines.append("| " + " | ".join(cell(name, found, rivals) for _, cell in COLUMNS) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -109,7 +143,7 @@ def _of_flodl(run: RunFolder, result: Result, seed: int) -> Trial:
     seconds, curve = 0.0, list[Point]()
     for epoch in read_metrics(run.metrics_path) if run.metrics_path.is_file() else ():
         seconds += epoch.wall_seconds
-        curve.append(Point(seconds, epoch.eval))
+        curve.append(Point(seconds, epoch.loss, epoch.eval))
     return Trial(seed=seed, status=result.status, wall_seconds=result.wall_seconds, eval=result.eval,
                  samples_per_second=result.samples_per_second, utilisation=result.utilisation, rounds=result.rounds,
                  curve=tuple(curve), torch=result.versions.packages.get("torch", ""))  # fmt: skip
@@ -119,7 +153,7 @@ def _of_ddp(run: DdpRun) -> Trial:
     seconds, curve = 0.0, list[Point]()
     for epoch in run.epochs:
         seconds += epoch.wall_seconds
-        curve.append(Point(seconds, epoch.eval))
+        curve.append(Point(seconds, epoch.loss, epoch.eval))
     return Trial(seed=run.seed, status="done", wall_seconds=seconds, eval=curve[-1].eval, curve=tuple(curve),
                  samples_per_second=run.samples * len(run.epochs) / seconds)  # fmt: skip
 
@@ -127,10 +161,11 @@ def _of_ddp(run: DdpRun) -> Trial:
 def _where(section: Section, solo: Sequence[Trial]) -> str:
     speeds = ", ".join(f"{speed:g}" for speed in SPEEDS[section.cluster])
     torch = next((trial.torch for trial in solo if trial.torch), "")
+    ranks = f"{len(SPEEDS[section.cluster])} CPU ranks at {speeds} of their own speed"
     first = (
         f"Measured on {section.cores} cores of {section.cpu or platform.machine()}, torch {torch or 'unknown'}: "
-        f"{len(SPEEDS[section.cluster])} CPU ranks at {speeds} of their own speed, "
-        f"seeds {', '.join(map(str, section.seeds))}."
+        f"{f'two ranks sharing one {section.gpu}' if section.gpu else ranks}, "
+        f"seed{'s' if len(section.seeds) > 1 else ''} {', '.join(map(str, section.seeds))}."
     )
     lines = [first]
     if section.more:
@@ -156,48 +191,63 @@ def spread(values: Sequence[float], form: str) -> str:
     return f"{fmean(values):{form}}{deviation}"
 
 
-def reached(trial: Trial, solo: Trial) -> float | None:
-    """Seconds until the trial was as good as solo at its end; None where it never was."""
+def reached(trial: Trial, solo: Trial) -> float:
+    """Seconds until the trial was as good as solo at its end; infinity where it never was."""
     goal = solo.eval
     for point in trial.curve:
         is_low = "loss" in point.eval and point.eval["loss"] <= WORSE_LOSS * goal.get("loss", 0.0)
         if is_low and point.eval.get("accuracy", 1.0) >= goal.get("accuracy", 0.0) - LESS_ACCURACY:
             return point.seconds
-    return None
+    return math.inf
 
 
-def _named(name: str, trials: Sequence[Trial], _: dict[int, Trial]) -> str:
+def _named(name: str, trials: Sequence[Trial], _: Rivals) -> str:
     lost = len(trials) - len(well(trials))
     return name + (f" ({lost} of {len(trials)} did not end well)" if lost else "")
 
 
 def _figure(of: Callable[[Trial], float | None], form: str) -> Cell:
-    def cell(_: str, trials: Sequence[Trial], __: dict[int, Trial]) -> str:
+    def cell(_: str, trials: Sequence[Trial], __: Rivals) -> str:
         return spread([value for trial in well(trials) if (value := of(trial)) is not None], form)
 
     return cell
 
 
-def _against_solo(name: str, trials: Sequence[Trial], solo: dict[int, Trial]) -> str:
-    pairs = [(trial, solo[trial.seed]) for trial in well(trials) if trial.seed in solo]
-    return spread([alone.wall_seconds / trial.wall_seconds for trial, alone in pairs], ".2f")
+def _against_solo(_: str, trials: Sequence[Trial], rivals: Rivals) -> str:
+    solo = rivals.solo
+    return spread([solo[t.seed].wall_seconds / t.wall_seconds for t in well(trials) if t.seed in solo], ".2f")
 
 
-def _to_quality(name: str, trials: Sequence[Trial], solo: dict[int, Trial]) -> str:
-    pairs = [(reached(trial, solo[trial.seed]), solo[trial.seed]) for trial in well(trials) if trial.seed in solo]
-    parts = [seconds / alone.wall_seconds for seconds, alone in pairs if seconds is not None]
-    missed = f" ({len(parts)} of {len(pairs)})" if len(parts) < len(pairs) else ""
-    return spread(parts, ".2f") + missed
+def _against_ddp(of: Callable[[Trial], float | None]) -> Cell:
+    def cell(_: str, trials: Sequence[Trial], rivals: Rivals) -> str:
+        pairs = [(of(trial), of(rivals.ddp[trial.seed])) for trial in well(trials) if trial.seed in rivals.ddp]
+        return spread([ours / theirs for ours, theirs in pairs if ours is not None and theirs], ".2f")
+
+    return cell
 
 
-Cell = Callable[[str, Sequence[Trial], dict[int, Trial]], str]
+def _to_quality(_: str, trials: Sequence[Trial], rivals: Rivals) -> str:
+    """The median of the seeds: a run that was never as good took forever."""
+    pairs = [(trial, rivals.solo[trial.seed]) for trial in well(trials) if trial.seed in rivals.solo]
+    parts = [reached(trial, solo) / solo.wall_seconds for trial, solo in pairs]
+    if not parts:
+        return "-"
+    missed = sum(math.isinf(part) for part in parts)
+    told = f" ({len(parts) - missed} of {len(parts)} seeds)" if missed else ""
+    middle = median(parts)
+    return ("never" if math.isinf(middle) else f"{middle:.2f}") + told
+
+
+Cell = Callable[[str, Sequence[Trial], Rivals], str]
 COLUMNS: tuple[tuple[str, Cell], ...] = (
     ("arm", _named),
     ("accuracy %", _figure(lambda t: 100 * t.eval["accuracy"] if "accuracy" in t.eval else None, ".2f")),
     ("eval loss", _figure(lambda t: t.eval.get("loss"), ".4f")),
+    ("eval loss / ddp's", _against_ddp(lambda t: t.eval.get("loss"))),
     ("wall s", _figure(lambda t: t.wall_seconds, ".2f")),
     ("x faster than solo", _against_solo),
     ("to solo's quality / solo's wall", _to_quality),
+    ("loss per second / ddp's", _against_ddp(lambda t: t.loss_per_second)),
     ("samples/s", _figure(lambda t: t.samples_per_second, ",.0f")),
     ("utilisation", _figure(lambda t: t.utilisation, ".2f")),
     ("rounds", _figure(lambda t: None if t.rounds is None else float(t.rounds), ".0f")),

@@ -6,7 +6,8 @@ evaluation part, median of the seeds.
 
 absurd: a learning rate at which nothing is learnt, default anchor: MsfGuard nudges. drift: a rising learning rate that
 is just bearable, overhead_target 0.01: every guard against none. anchor500: 20,000 batches an epoch, anchor 500:
-TrendGuard suppresses growth. meta: a step schedule and a cosine.
+TrendGuard suppresses growth, against none. meta: a step schedule and a cosine. `--at-once 2` runs two at a time, `--set`
+gives all of them an override: where the learning rate is low nothing drifts, and where it is high nothing is learnt.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -93,24 +95,27 @@ def tell(name: str, runs: list[Ran]) -> None:
         print(f"{'':<22}   {text}", flush=True)
 
 
-def against_none(case: str, guards: list[str], seeds: int, *job: str) -> None:
+def against_none(case: str, guards: list[str], seeds: int, job: list[str], pool: Executor) -> None:
     """Guards beside none, same seeds; whether each one's median loss is lower."""
     losses: dict[str, float] = {}
-    for guard in ["none", *guards]:
-        runs = [run(f"guard={guard}", f"trainer.seed={seed}", *job) for seed in range(seeds)]
+    going = {
+        guard: [pool.submit(run, f"guard={guard}", f"trainer.seed={seed}", *job) for seed in range(seeds)]
+        for guard in ["none", *guards]
+    }
+    for guard, runs in ((guard, [one.result() for one in seeded]) for guard, seeded in going.items()):
         tell(f"{case}, guard={guard}", runs)
         losses[guard] = median(ran.loss for ran in runs)
     for guard in guards:
         print(f"{case}: {guard} ends {'below' if losses[guard] < losses['none'] else 'NOT below'} none", flush=True)
 
 
-def meta() -> None:
+def meta(more: list[str]) -> None:
     """A drop of the learning rate to a tenth, and the same learning rate going to 0 along a cosine."""
     for name, job in {
         "step": ["scheduler=step"],
         "cosine": ["scheduler=cosine"],
     }.items():
-        ran = run(*META, *job)
+        ran = run(*META, *job, *more)
         tell(f"meta, {name}", [ran])
         fell = ran.count("learning rate fell")
         print(f"meta: {fell} nudges for the learning rate on a {name} schedule", flush=True)
@@ -120,16 +125,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     cases = ("absurd", "drift", "anchor500", "meta")
     parser.add_argument("cases", nargs="*", default=cases, help=f"of {', '.join(cases)}")
-    parser.add_argument("--seeds", type=int, default=3, help="of drift")
+    parser.add_argument("--seeds", type=int, default=3, help="of drift and anchor500")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an override for all of them")
+    parser.add_argument("--at-once", type=int, default=1, help="runs at a time")
     args = parser.parse_args()
     if "absurd" in args.cases:
-        tell("absurd, guard=msf", [run("guard=msf", *ABSURD)])
-    if "drift" in args.cases:
-        against_none("drift", ["trend", "msf"], args.seeds, *DRIFT)
-    if "anchor500" in args.cases:
-        tell("anchor500, guard=trend", [run("guard=trend", *ANCHOR_500)])
+        tell("absurd, guard=msf", [run("guard=msf", *ABSURD, *args.set)])
+    with ThreadPoolExecutor(args.at_once) as pool:
+        if "drift" in args.cases:
+            against_none("drift", ["trend", "msf"], args.seeds, [*DRIFT, *args.set], pool)
+        if "anchor500" in args.cases:
+            against_none("anchor500", ["trend"], args.seeds, [*ANCHOR_500, *args.set], pool)
     if "meta" in args.cases:
-        meta()
+        meta(args.set)
 
 
 if __name__ == "__main__":

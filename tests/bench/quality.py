@@ -3,7 +3,7 @@
 Every arm trains the same job on the same samples for the same epochs: solo (one rank), flodl's modes on a rehearsal
 cluster, and torch DDP with the same batch per rank and its learning rate scaled by the number of ranks. Printed are the
 final accuracy and test loss of every seed, their means, and how they compare with solo's and with DDP's. Nothing here
-depends on time but the order of rounds: a busy machine only takes longer.
+depends on time but the order of rounds: a busy machine only takes longer, and with `--at-once 4` four runs share it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -50,6 +52,7 @@ ARMS = {
     "cpu_async+diloco": ["elche=cpu_async", "outer=diloco"],
 }
 DDP = "ddp"  # with scaled learning rate
+COMPOSING = threading.Lock()  # Hydra composes one job at a time
 Figures = dict[str, float]
 
 
@@ -70,7 +73,7 @@ def trained(*overrides: str) -> Figures:
 
 def ddp_trained(*overrides: str) -> Figures:
     """The same job by torch's DistributedDataParallel, on as many ranks as the cluster has, on gloo."""
-    with shipped():
+    with COMPOSING, shipped():
         job = composed([*overrides, "optim.lr_scale=linear"])
     ranks = sum(named_count(host.local_devices) or 0 for host in job.cluster.workers)
     with tempfile.TemporaryDirectory() as folder:
@@ -113,15 +116,23 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--cluster", default="rehearsal", help="of all arms but solo")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an override for all of them")
+    parser.add_argument("--at-once", type=int, default=1, help="runs at a time")
     asked = parser.parse_args()
-    for name in asked.jobs:
-        found: dict[str, list[Figures]] = {}
-        for arm in asked.arms:
-            cluster = [f"cluster={asked.cluster}"] if arm != "solo" else []
-            job = [*JOBS[name], *ALIKE, *cluster, *ARMS.get(arm, []), *asked.set]
-            make = ddp_trained if arm == DDP else trained
-            found[arm] = [make(*job, f"trainer.seed={seed}") for seed in range(asked.seeds)]
-            print(_line(name, arm, found), flush=True)
+    with ThreadPoolExecutor(asked.at_once) as pool:
+        for name in asked.jobs:
+            going = {
+                arm: [pool.submit(_made, name, arm, seed, asked) for seed in range(asked.seeds)] for arm in asked.arms
+            }
+            found: dict[str, list[Figures]] = {}
+            for arm, runs in going.items():
+                found[arm] = [run.result() for run in runs]
+                print(_line(name, arm, found), flush=True)
+
+
+def _made(name: str, arm: str, seed: int, asked: argparse.Namespace) -> Figures:
+    cluster = [f"cluster={asked.cluster}"] if arm != "solo" else []
+    job = [*JOBS[name], *ALIKE, *cluster, *ARMS.get(arm, []), *asked.set, f"trainer.seed={seed}"]
+    return ddp_trained(*job) if arm == DDP else trained(*job)
 
 
 def _line(name: str, arm: str, found: dict[str, list[Figures]]) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["ARMS", "DDP", "SOLO", "SPEEDS", "DdpEpoch", "DdpRun", "Section"]
+__all__ = ["ARMS", "DDP", "SHARED_GPU", "SOLO", "SPEEDS", "DdpEpoch", "DdpRun", "Section"]
 
-SPEEDS = {"rehearsal": (1.0, 0.4), "rehearsal4": (1.0, 0.4, 0.4, 0.21)}
+SPEEDS = {"rehearsal": (1.0, 0.4), "rehearsal4": (1.0, 0.4, 0.4, 0.21), "shared_gpu": (1.0, 1.0)}
+SHARED_GPU = "shared_gpu"  # two ranks on the first GPU of this machine
 SOLO, DDP = "solo", "ddp"
 ARMS = {
     "cpu_sync": ("elche=cpu_sync",),
@@ -16,9 +17,20 @@ ARMS = {
     "diloco": ("elche=cpu_cadence", "outer=diloco"),
 }
 
+ONE = "cluster.workers=[{host: localhost, local_devices: 'cpu:1', nccl_socket_ifname: lo}]"
+HOSTS = ("localhost", "127.0.0.1")  # a host may name a GPU once
+
+
+def _cluster(name: str, hosts: tuple[str, ...]) -> tuple[str, ...]:
+    if name != SHARED_GPU:
+        return (f"cluster={name}",)
+    workers = ", ".join(f"{{host: {host}, local_devices: [0], nccl_socket_ifname: lo}}" for host in hosts)
+    return ("cluster=local", f"cluster.workers=[{workers}]")
+
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """What was run where. more: further overrides of every arm. load: processes that ran or waited at the start."""
+    """What was run where. more: further overrides of every arm. gpu: that of a shared one.
+    load: processes that ran or waited at the start."""
 
     model: str
     dataset: str
@@ -27,14 +39,24 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     seeds: tuple[int, ...]
     more: tuple[str, ...] = ()
     cpu: str = ""
+    gpu: str = ""
     cores: int = 0
     load: float = 0.0
 
     @property
     def overrides(self) -> tuple[str, ...]:
         """What all arms are given."""
-        return (f"model={self.model}", f"dataset={self.dataset}", f"cluster={self.cluster}",
+        return (f"model={self.model}", f"dataset={self.dataset}", *_cluster(self.cluster, HOSTS),
                 f"trainer.num_epochs={self.epochs}", *self.more)  # fmt: skip
+
+    @property
+    def alone(self) -> tuple[str, ...]:
+        """What makes the fast rank train alone."""
+        return _cluster(SHARED_GPU, HOSTS[:1]) if self.cluster == SHARED_GPU else (ONE,)
+
+    def continues(self, other: Section) -> bool:
+        """Whether the other one measured the same with other seeds."""
+        return msgspec.structs.replace(self, seeds=other.seeds, load=other.load) == other
 
 
 class DdpEpoch(msgspec.Struct, frozen=True, kw_only=True):

@@ -51,15 +51,36 @@ def test_every_cell_is_worked_out_from_the_folders(tmp_path: Path) -> None:
     swept(tmp_path / "easgd", failed, failed, losses=(0.5,))
     (tmp_path / "ddp").mkdir()
     for seed in SECTION.seeds:
-        curve = tuple(DdpEpoch(loss=1.0, wall_seconds=8.0, eval={"loss": loss, "accuracy": 0.9}) for loss in (1.0, 0.5))
+        curve = tuple(
+            DdpEpoch(loss=loss, wall_seconds=8.0, eval={"loss": loss, "accuracy": 0.9}) for loss in (1.0, 0.5)
+        )
         run = DdpRun(seed=seed, speeds=(1.0, 0.4), samples=1600, epochs=curve)
         (tmp_path / "ddp" / f"{seed}.json").write_bytes(msgspec.json.encode(run))
     found = rows(tmp_path)
-    assert found["solo"][:5] == ["90.00 ± 0.00", "0.2000 ± 0.0000", "10.00 ± 0.00", "1.00 ± 0.00", "0.50 ± 0.00"]
-    assert found["cpu_async"][2:5] == ["4.50 ± 0.71", "2.25 ± 0.35", "0.25 ± 0.00"], "0.21 is within 5 % of 0.2"
-    assert found["ddp"][2:6] == ["16.00 ± 0.00", "0.62 ± 0.00", "- (0 of 2)", "200 ± 0"]
+    quality = ["90.00 ± 0.00", "0.2000 ± 0.0000", "0.40 ± 0.00"]
+    assert found["solo"][:6] == [*quality, "10.00 ± 0.00", "1.00 ± 0.00", "0.50"]
+    assert found["cpu_async"][3:6] == ["4.50 ± 0.71", "2.25 ± 0.35", "0.25"], "0.21 is within 5 % of 0.2"
+    assert found["ddp"][3:8] == ["16.00 ± 0.00", "0.62 ± 0.00", "never (0 of 2 seeds)", "1.00 ± 0.00", "200 ± 0"]
     assert found["easgd (2 of 2 did not end well)"][:3] == ["-", "-", "-"]
+    assert found["cpu_async"][6:8] == ["2.70 ± 0.42", "704 ± 0"], "0.375 in 4 or 5 s beside 0.5 in 16 s"
     assert "cpu_sync" not in found, "it was not run"
+
+
+def test_folders_of_other_seeds_continue_a_section_and_other_jobs_begin_one(tmp_path: Path) -> None:
+    sections = {
+        "a": SECTION,
+        "b": msgspec.structs.replace(SECTION, seeds=(2,), load=9.0),
+        "c": msgspec.structs.replace(SECTION, cluster="shared_gpu", gpu="NVIDIA X"),
+    }
+    for name, section in sections.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "section.json").write_bytes(msgspec.json.encode(section))
+        swept(tmp_path / name / "solo", *(run_result() for _ in section.seeds), losses=(0.2,))
+    text = page([tmp_path / name for name in sections])
+    assert text.count("\n## ") == 2
+    assert "2 CPU ranks at 1, 0.4 of their own speed, seeds 0, 1, 2." in text
+    assert "load average 9" in text
+    assert "two ranks sharing one NVIDIA X, seeds 0, 1." in text
 
 
 def test_the_page_says_what_was_measured_where(tmp_path: Path) -> None:
