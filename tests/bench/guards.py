@@ -6,8 +6,8 @@ evaluation part, median of the seeds.
 
 absurd: a learning rate at which nothing is learnt, default anchor: MsfGuard nudges. drift: a rising learning rate that
 is just bearable, overhead_target 0.01: every guard against none. anchor500: 20,000 batches an epoch, anchor 500:
-TrendGuard suppresses growth, against none. meta: a step schedule and a cosine. `--at-once 2` runs two at a time, `--set`
-gives all of them an override: where the learning rate is low nothing drifts, and where it is high nothing is learnt.
+TrendGuard suppresses growth, against none. meta: a step schedule and a cosine. `--at-once 2` runs two at a time;
+`--set` gives all an override: with a low learning rate nothing drifts, with a high one nothing is learnt.
 """
 
 from __future__ import annotations
