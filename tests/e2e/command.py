@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -96,11 +97,10 @@ def listening(pids: list[int]) -> dict[str, list[int]]:
     """hex address -> ports on which these processes listen, from /proc/net."""
     own: set[str] = set()
     for pid in pids:
-        for link in Path(f"/proc/{pid}/fd").iterdir():
-            try:
-                own.add(str(link.readlink()))
-            except OSError:
-                continue
+        with contextlib.suppress(OSError):  # it may end meanwhile
+            for link in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    own.add(str(link.readlink()))
     found: dict[str, list[int]] = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text().splitlines()[1:]:

@@ -14,10 +14,11 @@ from flodl.decide.roster import Place
 from flodl.decide.timeouts import Timeouts
 from flodl.engine.fleet import AgentFleet
 from flodl.engine.keys import RunKeys, make_keys
+from flodl.engine.link import DIAL_SECONDS, Dialled, RankLink
 from flodl.engine.payload import RankPayload, encode_host_secret
 from flodl.engine.server import Listen
 from flodl.engine.world import LiveWorld
-from flodl.errors import HostUnready
+from flodl.errors import HostUnready, NotReady
 from flodl.ports import HostCall, HostLaunch
 from flodl.spec.cluster import ClusterSpec, HostSpec, JoinSpec
 from flodl.spec.component import Component
@@ -136,7 +137,7 @@ class Live:
         return self._agent or self._find_agent()
 
     def _find_agent(self) -> int:
-        (self._agent,) = [pid for pid in children(os.getpid()) if b"flodl.engine.agent" in cmdline(pid)]
+        (self._agent,) = agents_of(os.getpid())
         return self._agent
 
     def pids(self, num_ranks: int) -> dict[int, int]:
@@ -202,6 +203,19 @@ def a_call(**fields: Any) -> HostCall:
     return HostCall(spec=HostSpec(host="here"), **{"path": str(ROOT), "preload": (), "here": True} | fields)
 
 
+def refusal(where: Dialled, words: str) -> str:
+    """Why a dial is refused; on a busy machine the telling sign takes longer, and then it is tried with patience."""
+    told = ""
+    for seconds in (0.5, DIAL_SECONDS):
+        try:
+            RankLink.dial(where, timeout_seconds=seconds).close()
+        except NotReady as error:
+            told = str(error)
+        if words in told:
+            break
+    return told
+
+
 def alive(pid: int) -> bool:
     """True while a process of this number runs (a zombie does not)."""
     try:
@@ -227,8 +241,38 @@ def cmdline(pid: int) -> bytes:
         return b""
 
 
+def agents_of(pid: int) -> list[int]:
+    """The agents that a process has started. Whatever an agent has just forked carries its command line for a moment,
+    until it becomes a program of its own: of those only the uppermost is one."""
+    return [child for child in _born().get(pid, []) if b"flodl.engine.agent" in cmdline(child)]
+
+
+def warm_of(agent: int, seconds: float = 20.0) -> int:
+    """The warm process of an agent that was told to have one: it is there as soon as the agent came to that."""
+    end = time.monotonic() + seconds
+    while not (found := [child for child in _born().get(agent, []) if b"flodl.engine.warm" in cmdline(child)]):
+        assert time.monotonic() < end, f"agent {agent} has no warm process after {seconds} s"
+        time.sleep(0.01)
+    return max(found)  # an earlier one may be on its way out
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has computed so far, however busy the machine is."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
 def children(pid: int) -> list[int]:
     """Every living descendant of a process, from one look at all of them: a lab has hundreds."""
+    born = _born()
+    found = list(born.get(pid, []))
+    for each in found:
+        found += born.get(each, [])
+    return found
+
+
+def _born() -> dict[int, list[int]]:
+    """Every process that has living children -> those."""
     born: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -237,10 +281,7 @@ def children(pid: int) -> list[int]:
             continue
         if state != "Z":
             born.setdefault(int(parent), []).append(int(entry.name))
-    found = list(born.get(pid, []))
-    for each in found:
-        found += born.get(each, [])
-    return found
+    return born
 
 
 __all__ = [
@@ -250,12 +291,16 @@ __all__ = [
     "Live",
     "Uploads",
     "a_call",
+    "agents_of",
     "alive",
     "children",
     "cmdline",
+    "cpu_seconds",
     "job",
     "live",
     "payloads",
     "places",
+    "refusal",
     "wait_gone",
+    "warm_of",
 ]
