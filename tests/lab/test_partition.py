@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -19,6 +20,7 @@ AGENT = "flodl.engine.agent"
 SCALED = (*ENDLESS, "membership.timeout_scale=0.2")
 HEARTBEAT, DEAD = 0.2, 6.0
 LEFT_SECONDS = 5.0
+END_SECONDS = 20.0  # what an end may take in all, whoever does not answer
 RESUMABLE = 75
 
 
@@ -43,13 +45,16 @@ def test_the_ranks_of_a_host_that_is_lost_die_together_after_the_limit_and_the_e
 ) -> None:
     with flodl(desk, *SCALED) as run:
         run.trains()
-        cut = time.monotonic()
         lab.link_down("node-b")
+        cut = time.monotonic()  # at the latest: the cable is pulled by a program, which takes its time
         run.until(lambda: "going on with ranks 0, 1, 4, 5" in run.output, 30)
         died = deaths(run)
         assert sorted(event.rank for event in died) == [2, 3]
-        assert all("its host is lost" in event.cause for event in died)
-        assert all(DEAD - HEARTBEAT <= event.at - cut <= DEAD + 2 * HEARTBEAT for event in died)
+        told = [re.fullmatch(r"its host is lost: .* for (\d+\.\d) s", event.cause) for event in died]
+        silent = [float(found[1]) for found in told if found is not None]
+        assert len(silent) == 2, died
+        assert min(silent) >= DEAD, "not before the limit, counted from the last word"
+        assert all(event.at - cut <= DEAD + 2 * HEARTBEAT for event in died)
         # the isolated side ends by itself, while the cable is still out
         awaited(lambda: not ours(lab, "node-b"), DEAD + LEFT_SECONDS)
         goes_on(run)
@@ -61,7 +66,7 @@ def test_the_ranks_of_a_host_that_is_lost_die_together_after_the_limit_and_the_e
         run.signal(signal.SIGTERM)
         begun = time.monotonic()
         assert run.end(30) == RESUMABLE, run.output
-        assert time.monotonic() - begun < 10.0
+        assert time.monotonic() - begun < END_SECONDS
         assert "[node-c] warning: no answer within 4 s of the end: this host is left behind" in run.output
         assert run.result["dead_ranks"] == [2, 3]
 
