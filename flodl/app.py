@@ -72,6 +72,8 @@ def run(arguments: Sequence[str]) -> None:
     try:
         with _full_errors(), _typed([*added, *arguments]):
             main()
+    except hooks.Refused as refused:
+        raise ConfigError(refused.problems) from None
     except Exception as error:
         if not command.arms.hold(error):
             raise explain(error, groups, arguments) or error from error

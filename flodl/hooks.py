@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -21,11 +21,13 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.resolvers import oc
 
-from flodl.spec.environment import address_problems, looks_secret
+from flodl.errors import Problem
+from flodl.spec.environment import looks_secret, secret_problems
 from flodl.tasks import TASKS
 
 __all__ = [
     "REFUSED",
+    "Refused",
     "RunFolder",
     "config_folder",
     "main_arguments",
@@ -98,6 +100,14 @@ def own_choice(group: str, choice: str) -> Path | None:
     return own if own.is_file() and not shipped.is_file() else None
 
 
+class Refused(BaseException):
+    """A sweep may not begin. Hydra makes a mere warning of any `Exception` that a callback raises."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__(*problems)
+        self.problems = tuple(problems)
+
+
 class RunFolder(Callback):
     """Creates the folder of a run or a sweep exclusively; a name that is taken gets another random tag.
 
@@ -106,8 +116,7 @@ class RunFolder(Callback):
     """
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
-        is_refused = any(address_problems(OmegaConf.to_container(config, resolve=False)))
-        if config.launch.get("dry_run") is True or not _is_run(config.task) or is_refused:
+        if config.launch.get("dry_run") is True or not _is_run(config.task) or _secrets(config):
             with read_write(config), open_dict(config):
                 config.hydra.run.dir = config.hydra.runtime.cwd
                 config.hydra.output_subdir = None
@@ -115,6 +124,8 @@ class RunFolder(Callback):
             _claim(config.hydra.run)
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        if problems := _secrets(config):  # each arm would refuse it, when Hydra has written it down
+            raise Refused(problems)
         _claim(config.hydra.sweep)
 
 
@@ -152,6 +163,14 @@ class _WorkingFolder(SearchPathPlugin):
 def _is_run(task: object) -> bool:
     """True where the task leaves a run folder; a task that does not exist is refused later."""
     return task in TASKS and TASKS[str(task)].is_run
+
+
+def _secrets(config: DictConfig) -> list[Problem]:
+    """What of a composed config no file may hold; what is typed for a task alone is no part of it."""
+    arguments = TASKS[str(config.task)].arguments if config.task in TASKS else ()
+    tree = OmegaConf.to_container(config, resolve=False)
+    named = {str(key): value for key, value in tree.items()} if isinstance(tree, dict) else {}
+    return list(secret_problems({key: value for key, value in named.items() if key not in arguments}))
 
 
 def _claim(node: DictConfig) -> None:

@@ -9,7 +9,14 @@ from typing import cast
 
 from flodl.errors import Problem
 
-__all__ = ["address_problems", "env_clashes", "env_pass_problems", "env_problems", "looks_secret"]
+__all__ = [
+    "address_problems",
+    "env_clashes",
+    "env_pass_problems",
+    "env_problems",
+    "looks_secret",
+    "secret_problems",
+]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)S?\d*(_|$)", re.IGNORECASE)
@@ -51,15 +58,26 @@ def address_problems(node: object, key: str = "") -> Iterator[Problem]:
                       "file (~/.pgpass, ~/.netrc)")  # fmt: skip
 
 
+def secret_problems(tree: Mapping[str, object]) -> Iterator[Problem]:
+    """Everything in a tree, as it was composed and before anything else of it was looked at, that must reach no file:
+    passwords in addresses, and variables of the cluster's hosts that look like secrets."""
+    yield from address_problems(tree)
+    cluster = _mapping(tree.get("cluster"))
+    workers = cluster.get("workers")
+    hosts = cast("list[object]", workers) if isinstance(workers, list) else []
+    named = [("cluster", cluster), *((f"cluster.workers[{i}]", _mapping(host)) for i, host in enumerate(hosts))]
+    for key, holder in named:
+        yield from (_secret(f"{key}.env", name) for name in _mapping(holder.get("env")) if looks_secret(name))
+
+
 def env_problems(env: Mapping[str, str], key: str) -> Iterator[Problem]:
     """What is wrong with variables that a config sets."""
     for name, value in env.items():
         yield from _name_problems(name, f"{key}.{name}", "")
         if "\0" in value:
             yield Problem(key=f"{key}.{name}", constraint="holds a NUL byte", remedy="no variable can")
-        if looks_secret(name):  # the value is not shown: it may be one
-            yield Problem(key=f"{key}.{name}", constraint="looks like a secret, and a config is written to files",
-                          remedy=f"export it and name it: cluster.env_pass=[{name}]")  # fmt: skip
+        if looks_secret(name):
+            yield _secret(key, name)
 
 
 def env_pass_problems(names: Iterable[str], key: str) -> Iterator[Problem]:
@@ -77,6 +95,16 @@ def env_clashes(passed: Iterable[str], env: Mapping[str, str], key: str) -> Iter
         if any(_name_problems(name, key, name)):  # told already, and by its cause
             continue
         yield Problem(key=f"{key}.{name}", constraint="is in cluster.env_pass too", remedy="keep one of the two")
+
+
+def _secret(key: str, name: str) -> Problem:
+    """The value is not shown: it may be one."""
+    return Problem(key=f"{key}.{name}", constraint="looks like a secret, and a config is written to files",
+                   remedy=f"export it and name it: cluster.env_pass=[{name}]")  # fmt: skip
+
+
+def _mapping(node: object) -> Mapping[str, object]:
+    return cast("Mapping[str, object]", node) if isinstance(node, Mapping) else {}
 
 
 def _holds_password(text: str) -> bool:

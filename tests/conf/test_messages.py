@@ -148,6 +148,28 @@ def test_a_password_in_an_address_is_refused_and_shown_nowhere(flodl: Flodl, tmp
     assert not (tmp_path / "outputs").exists()
 
 
+@pytest.mark.parametrize(
+    ("group", "text", "key"),
+    [
+        ("logger", "mlflow: {uri: 'https://me:hunter2@host'}", "logger.mlflow.uri: is an address that holds"),
+        ("cluster", "defaults: [local, _self_]\nenv: {HF_TOKEN: hunter2}", "cluster.env.HF_TOKEN: looks like a secret"),
+        ("cluster", "defaults: [local, _self_]\nworkers: [{host: localhost, env: {HF_TOKEN: hunter2}}]",
+         "cluster.workers[0].env.HF_TOKEN: looks like a secret"),
+    ],
+    ids=["in an address", "for every host", "for one host"],
+)  # fmt: skip
+@pytest.mark.parametrize("sweep", [(), ("-m", "trainer.seed=1,2")], ids=["one run", "a sweep"])
+def test_a_secret_in_a_file_is_refused_before_anything_is_written(
+    group: str, text: str, key: str, sweep: tuple[str, ...], flodl: Flodl, tmp_path: Path
+) -> None:
+    (tmp_path / "conf" / group).mkdir(parents=True)
+    (tmp_path / "conf" / group / "mine.yaml").write_text(f"{text}\n")
+    said = flodl(*sweep, f"{group}=mine")
+    assert said.count(key) == 1, said
+    assert "hunter2" not in said
+    assert not (tmp_path / "outputs").exists()
+
+
 def test_a_secret_is_not_resolved_for_show_either(
     flodl: Flodl, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
