@@ -11,6 +11,7 @@ from flodl.errors import ConfigError, Problem
 from flodl.record.bundle import BundleStore
 from flodl.record.bundle_folder import Bundle
 from flodl.record.bundle_reading import BundleReader
+from flodl.record.fate import tidy
 from flodl.record.folder import RunFolder
 from flodl.spec.codec import load_spec
 from flodl.spec.job import JobSpec
@@ -45,7 +46,15 @@ def origin_of(job: JobSpec, say: Callable[[str], None]) -> Origin:
     refused = tuple(job_problems(job, loaded.bundle.meta.coordinator))
     if refused:
         raise ConfigError(refused)
+    _tidy(folder)
     return Origin(loaded.bundle)
+
+
+def _tidy(checkpoints: Path) -> None:
+    """That run is gone on from: what a kill left half written of its saves may be as large as its bundles."""
+    run = RunFolder(checkpoints.parent)
+    if run.checkpoints_path == checkpoints:
+        tidy(run)
 
 
 def _with_bundles(path: Path, stem: str) -> Path:

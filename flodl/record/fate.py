@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Literal
 
 import msgspec
 
+from flodl.errors import FlodlError
 from flodl.record.folder import RunFolder
 from flodl.record.process import is_known_here, lives
 from flodl.record.result import Result, read_result
 from flodl.record.status import StatusNow, read_status
 
-__all__ = ["Fate", "fate"]
+__all__ = ["Fate", "fate", "tidy"]
 
 
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,3 +41,11 @@ def fate(folder: RunFolder) -> Fate:
     if is_alive:
         return Fate(kind="running", status=status)
     return Fate(kind="ended" if is_known_here(controller) else "elsewhere", status=status)
+
+
+def tidy(folder: RunFolder) -> None:
+    """Remove what a run whose controller is gone left half written; where another one might write, nothing."""
+    with contextlib.suppress(FlodlError, OSError):
+        controller = read_status(folder.status_path).controller
+        if controller is not None and is_known_here(controller) and not lives(controller):
+            folder.tidy()

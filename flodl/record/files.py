@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["AtomicFile", "LineFile", "sync_folder", "whole_lines", "write_atomically"]
+__all__ = ["AtomicFile", "LineFile", "sync_folder", "target_of", "whole_lines", "write_atomically"]
+
+_BESIDE = re.compile(r"\.(.+)\.[0-9a-f]{8}\.tmp")
 
 
 class AtomicFile:
@@ -72,6 +75,12 @@ def write_atomically(path: Path, data: bytes) -> None:
     """Put `data` at `path`, whole or not at all."""
     with AtomicFile(path) as file:
         file.write(data)
+
+
+def target_of(name: str) -> str:
+    """The file that was being written under this temporary name; "" for every other name."""
+    found = _BESIDE.fullmatch(name)
+    return "" if found is None else found[1]
 
 
 class LineFile:

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Sequence
 from datetime import datetime
@@ -23,7 +24,7 @@ from flodl.decide.roster import Place
 from flodl.errors import FlodlError
 from flodl.record.bundle import BundleStore
 from flodl.record.bundle_names import EMA_WEIGHTS_FILE, WEIGHTS_FILE
-from flodl.record.files import write_atomically
+from flodl.record.files import target_of, write_atomically
 from flodl.record.journal import Journal, JournalHeader
 from flodl.record.log import ControllerLog, RankLog
 from flodl.record.metrics import MetricsFile
@@ -90,7 +91,10 @@ class RunFolder:
         if (folder / _SPEC).exists():
             raise FlodlError(f"{folder}: holds a run already ({_SPEC}); every run has a folder of its own")
         folder.mkdir(parents=True, exist_ok=True)
-        return cls._furnished(folder)
+        found = cls._furnished(folder)
+        with contextlib.suppress(OSError):
+            found.tidy()
+        return found
 
     @classmethod
     def _furnished(cls, path: Path) -> Self:
@@ -182,6 +186,14 @@ class RunFolder:
         for file in (self._journal, self._metrics, self._log, *self._rank_logs.values()):
             if file is not None:
                 file.close()
+
+    def tidy(self) -> None:
+        """Remove what a killed run left half written. Only where nobody writes any more, or yet."""
+        written = (self.spec_path, self.status_path, self.result_path, self.report_path)
+        for path in (*self.path.glob(".*.tmp"), *self.checkpoints_path.glob(".*.tmp")):
+            target = target_of(path.name)
+            if target and (path.with_name(target) in written or path.parent == self.checkpoints_path):
+                path.unlink(missing_ok=True)
 
     # ---------------------------------------------------------------------------------------------- reading
 

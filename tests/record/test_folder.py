@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from flodl.errors import FlodlError
+from flodl.record.fate import tidy
 from flodl.record.folder import RunFolder, newest_run
 from flodl.record.journal import read_journal
 from flodl.record.metrics import read_metrics
@@ -44,6 +45,33 @@ def test_a_folder_that_holds_a_run_is_not_adopted_again(runs: Path) -> None:
     RunFolder.adopt(runs).write_spec(b"{}", "0")
     with pytest.raises(FlodlError, match="holds a run already"):
         RunFolder.adopt(runs)
+
+
+def test_what_a_killed_start_left_half_written_goes_with_the_next_one(runs: Path) -> None:
+    run = runs / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    ours = [".spec.json.0123abcd.tmp", ".status.json.0123abcd.tmp", "checkpoints/.mine.r7.fdl.0123abcd.tmp"]
+    theirs = [".notes.txt.0123abcd.tmp", ".spec.json.tmp", "spec.json.0123abcd.tmp", "checkpoints/mine.r7.fdl"]
+    for name in (*ours, *theirs):
+        (run / name).touch()
+    RunFolder.adopt(run)
+    assert [name for name in (*ours, *theirs) if (run / name).exists()] == theirs
+
+
+@pytest.mark.parametrize("is_over", [True, False], ids=["whose controller is gone", "that is under way"])
+def test_a_run_that_is_gone_on_from_is_tidied_where_nobody_writes_any_more(runs: Path, is_over: bool) -> None:
+    folder = RunFolder.create(runs)
+    half = folder.checkpoints_path / ".checkpoint.r7.fdl.0123abcd.tmp"
+    half.touch()
+    tidy(folder)
+    assert half.exists(), "nobody has said whose it is"
+    folder.status.begin()
+    if is_over:
+        status = msgspec.json.decode(folder.status_path.read_bytes())
+        status["controller"]["start_ticks"] -= 1  # its number was given away again
+        folder.status_path.write_bytes(msgspec.json.encode(status))
+    tidy(folder)
+    assert half.exists() != is_over
 
 
 def test_the_spec_holds_schema_digest_and_job(runs: Path) -> None:
