@@ -30,8 +30,7 @@ from flodl.decide.messages import (
 )
 from flodl.decide.mind import Mind
 from flodl.decide.recovery import on_death, on_group_formed, on_stall, on_suspected, stalls_at
-from flodl.decide.resuming import on_resumed
-from flodl.decide.returning import (
+from flodl.decide.replacements import (
     on_joined,
     on_late_joiners,
     on_replacement,
@@ -39,6 +38,7 @@ from flodl.decide.returning import (
     on_restarts,
     restarts_at,
 )
+from flodl.decide.resuming import on_resumed
 from flodl.decide.roster import Place
 from flodl.decide.stopping import on_end_by
 from flodl.decide.training import on_averaging_done, on_stop, on_time, on_window_done

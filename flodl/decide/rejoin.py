@@ -6,7 +6,7 @@ after it is ready (everybody holds the newest accepted round, nothing is under w
 the newcomer adopts what a survivor holds: parameters, buffers, optimizer, and whatever else a round changes. Nothing is
 known of its speed: until it has reported, its quota is the anchor.
 
-What comes of replacements is answered in `returning`.
+What comes of them is answered in `replacements`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Returning: replacements are started when they are due, and become ready, or do not, or die on the way back."""
+"""Replacements: they are started when they are due, and become ready, or do not, or die on the way back."""
 
 from __future__ import annotations
 
