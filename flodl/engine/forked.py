@@ -17,7 +17,7 @@ import threading
 import time
 import warnings
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO, NoReturn, TextIO
 
 from flodl.engine.lifeline import die_with_parent
 from flodl.errors import HostUnready
@@ -28,6 +28,7 @@ __all__ = ["ForkedAgent"]
 POLL_SECONDS = 0.01
 DROP_SECONDS = 5.0
 OMP_PAUSE_HARD = 2
+_programs_streams: list[TextIO | None] = []  # kept: where the last name of one goes, it would close our descriptors
 _OPENMP = re.compile(r"/lib(gomp|omp|iomp5)[^/]*\.so")
 
 
@@ -129,6 +130,7 @@ def _become_agent(descriptors: tuple[int, int, int], program: int | None, is_one
         for standard, descriptor in enumerate(descriptors):
             os.dup2(descriptor, standard)
             os.close(descriptor)
+        _own_streams()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         marker = _line(0)
@@ -139,6 +141,19 @@ def _become_agent(descriptors: tuple[int, int, int], program: int | None, is_one
         code = 0
     finally:
         os._exit(code)
+
+
+def _own_streams() -> None:
+    """Words go where our descriptors lead. The program's own objects write elsewhere (a notebook's cell, a test's
+    capture) or believe to be in a file (a log), which a pipe is not."""
+    _programs_streams.extend([sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__])
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+    sys.stdout = sys.__stdout__ = _writer(1)
+    sys.stderr = sys.__stderr__ = _writer(2)
+
+
+def _writer(descriptor: int) -> TextIO:
+    return open(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
 def _line(descriptor: int) -> str:

@@ -43,16 +43,19 @@ print(sha256(Trainer.spec(net, torch.optim.Adam, step, config)))
 
 
 def program(folder: Path, name: str, text: str, *, seconds: float = 120.0) -> subprocess.CompletedProcess[str]:
-    """Write it and run it."""
+    """Write it and run it, with its words in files: what is written there and what a rank's pipe takes differ."""
     (folder / name).write_text(text)
-    return subprocess.run(
-        [sys.executable, name],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-    )
+    out, err = folder / f"{name}.out", folder / f"{name}.err"
+    with out.open("wb") as stdout, err.open("wb") as stderr:
+        code = subprocess.run(
+            [sys.executable, name],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "200"},
+            stdout=stdout,
+            stderr=stderr,
+            timeout=seconds,
+        ).returncode
+    return subprocess.CompletedProcess(name, code, out.read_text(), err.read_text())
 
 
 def test_a_short_file_trains_an_own_model_on_own_data_and_its_spec_is_that_of_the_command_line(tmp_path: Path) -> None:
@@ -79,9 +82,17 @@ def test_a_start_that_ranks_would_repeat_is_refused_with_the_remedy(tmp_path: Pa
     assert 'put the start under `if __name__ == "__main__":`' in " ".join(done.stderr.split())
 
 
+IN_A_NOTEBOOK = """
+    import io, sys
+    cell = sys.stdout = io.StringIO()  # as a cell of a notebook: no descriptor, nothing to set
+    torch.set_num_threads(2)
+    (torch.randn(600, 600) @ torch.randn(600, 600)).exp().sum()
+    config ="""
+
+
 def test_closures_and_data_in_memory_train_here_after_torch_has_computed_in_threads(tmp_path: Path) -> None:
-    busy = "    torch.set_num_threads(2)\n    (torch.randn(600, 600) @ torch.randn(600, 600)).exp().sum()\n    config ="
-    done = program(tmp_path, "watch.py", PROGRAMS["watch.py"].replace("    config =", busy, 1))
+    text = PROGRAMS["watch.py"].replace("    config =", IN_A_NOTEBOOK, 1)
+    done = program(tmp_path, "watch.py", text + "    sys.__stdout__.write(cell.getvalue())\n")
     assert done.returncode == 0, done.stdout + done.stderr
     told = re.search(r"weights \(2, 8\), accuracy (\d\.\d\d)", done.stdout)
     assert told is not None, done.stdout
