@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 from torch.distributed import DistStoreError
@@ -16,19 +16,24 @@ from torch.distributed.distributed_c10d import Store
 from flodl.engine.protocol import Answer, Ask, StoreOp
 from flodl.errors import FlodlError
 
-if TYPE_CHECKING:
-    from flodl.engine.link import RankLink
-
-__all__ = ["LinkStore"]
+__all__ = ["Asked", "LinkStore"]
 
 ANSWER_SECONDS = 30.0  # what a question that waits for nobody may take
 MARGIN_SECONDS = 2.0  # a wait is timed by the controller; the rank's own limit lies behind it
 
 
+class Asked(Protocol):
+    """Who puts a question to the controller: a rank's link."""
+
+    def ask(self, ask: Ask, timeout_seconds: float) -> Answer:
+        """Raises TimeoutError, FlodlError; an Answer's own error is the caller's."""
+        ...
+
+
 class LinkStore(Store):
     """Keys under `prefix` in the controller's dictionary. Raises DistStoreError, as c10d's own stores do."""
 
-    def __init__(self, link: RankLink, prefix: str = "", timeout: timedelta = timedelta(seconds=300)) -> None:
+    def __init__(self, link: Asked, prefix: str = "", timeout: timedelta = timedelta(seconds=300)) -> None:
         super().__init__()
         self._link = link
         self._prefix = prefix

@@ -20,8 +20,8 @@ from flodl.tasks import (
     stop,
     train,
 )
+from flodl.tasks.here import failure
 from flodl.tasks.order import Chore, Order, Task, show_plan
-from flodl.tasks.train import failure
 
 __all__ = ["TASKS", "Chore", "Order", "Task", "failure", "show_plan"]
 

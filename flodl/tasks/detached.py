@@ -19,6 +19,7 @@ from flodl.errors import ConfigError, FlodlError, NotReady, Problem
 from flodl.record.folder import RunFolder
 from flodl.record.status import read_status
 from flodl.spec.codec import decode_job, job_to_plain
+from flodl.tasks.here import run_here
 from flodl.tasks.order import Order
 from flodl.tasks.which import shown, typed
 
@@ -64,12 +65,10 @@ def leave(order: Order) -> None:
 
 def main() -> int:
     """The new controller: everything that it says stands in its log."""
-    from flodl.tasks import train
-
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # whoever sends one to a run without a terminal means a terminal
     handed = msgspec.json.decode(sys.stdin.buffer.read(), type=_Handed)
     try:
-        train.here(Order(job=decode_job(handed.job), folder=Path(handed.folder), begun=handed.begun))
+        run_here(Order(job=decode_job(handed.job), folder=Path(handed.folder), begun=handed.begun))
     except FlodlError as error:
         if not error.is_told:
             sys.stderr.write(f"flodl: {error}\n")

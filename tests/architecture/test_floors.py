@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +45,13 @@ def test_import_linter_keeps_every_contract() -> None:
         timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_two_modules_need_each_other_neither_late_nor_for_their_types() -> None:
+    graph = grimp.build_graph("flodl", cache_dir=None)
+    needs = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    assert len(needs) > 200
+    TopologicalSorter(needs).prepare()  # CycleError names the circle
 
 
 @pytest.mark.parametrize("module", ["flodl", "flodl.spec", "flodl.decide", "flodl.engine"])
