@@ -86,8 +86,9 @@ class HostLaunch(msgspec.Struct, frozen=True, kw_only=True):
 class HostNotice(msgspec.Struct, frozen=True, kw_only=True):
     """Something that a host's agent says.
 
-    kind: started | line (a rank's output) | exit | gone (the agent itself ended) . rank: -1 where it concerns the
-    host. text: line or cause. code: exit code, negative for a signal. incarnation: which process of the rank it was.
+    kind: started | line (a rank's output) | exit | gone (the agent itself ended) | silent (it has not been heard for
+    the dead limit). rank: -1 where it concerns the host. text: line or cause. code: exit code, negative for a signal.
+    incarnation: which process of the rank it was.
     """
 
     host: str

@@ -60,11 +60,16 @@ class RunFanOut:
             return tuple(found)
 
     def restart(self, rank: int, incarnation: int, secret: bytes) -> None:
-        """Start another process for a rank, once its earlier one has ended; the agent's loss is a notice."""
+        """Start another process for a rank, once its earlier one has ended; the agent's loss is a notice, and so is
+        its silence."""
         for host, session in self._joined:
-            if rank in host.ranks and session.end is not None:
+            if rank not in host.ranks:
+                continue
+            if session.end is not None:
                 self._hear(HostNotice(host=host.label, kind="gone", text=session.end.message))
-            elif rank in host.ranks:
+            elif silence := _silence(host, session):
+                self._hear(HostNotice(host=host.label, kind="silent", text=silence))
+            else:
                 session.order(Restart(run=self._run, rank=rank, incarnation=incarnation, secret=secret))
 
     def signal(self, rank: int, number: int) -> None:
@@ -92,9 +97,15 @@ class RunFanOut:
                 self._hear(HostNotice(host=session.host, kind="line", text=LEFT_BEHIND.format(end - begun)))
 
     def _beat(self, host: HostLaunch, session: Session) -> None:
-        """Tell the agent that the controller lives, until this run is closed."""
+        """Tell the agent that the controller lives, until this run is closed, and the run when it stops answering. (The
+        line to it may be open for a long time yet: behind a jump host nobody notices that the host is off.)"""
+        was_silent = False
         while not self._is_over.wait(host.beat_seconds):
             session.ping(host.dead_seconds)
+            silence = _silence(host, session)
+            if silence and not was_silent:
+                self._hear(HostNotice(host=host.label, kind="silent", text=silence))
+            was_silent = bool(silence)
 
     def _join(self, host: HostLaunch) -> str:
         with self._changed:
@@ -126,3 +137,10 @@ class RunFanOut:
         if told:
             self.close(0.0)
             raise NotReady("\n".join(told))
+
+
+def _silence(host: HostLaunch, session: Session) -> str:
+    """That an agent has not been heard for too long, in words; "" while it was, and of one that has ended."""
+    seconds = session.silent_seconds
+    is_silent = session.end is None and 0.0 < host.dead_seconds < seconds
+    return f"nothing was heard from its agent for {seconds:.1f} s" if is_silent else ""

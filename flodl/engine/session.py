@@ -94,6 +94,7 @@ class Session:
         self._changed = threading.Condition()
         self._errors_are_read = threading.Event()
         self._pings = self._pongs = 0
+        self._heard_at = time.monotonic()
         self._end: HostUnready | None = None
         self._why = ""
         self._part: _Part | None = None
@@ -114,6 +115,11 @@ class Session:
     def end(self) -> HostUnready | None:
         """How the agent ended; None while it lives."""
         return self._end
+
+    @property
+    def silent_seconds(self) -> float:
+        """Since the agent's last word, whatever it was; of a run, since that began at most."""
+        return time.monotonic() - self._heard_at
 
     def order(self, order: Order) -> None:
         """Tell the agent something. An agent that is gone is no error here: its end is a notice."""
@@ -169,7 +175,7 @@ class Session:
                 return str(self._end)
             if self._part is not None:
                 return f"{self.host}: another run of this process is under way there"
-            self._part = _Part(run, ranks, on_notice)
+            self._part, self._heard_at = _Part(run, ranks, on_notice), time.monotonic()
             return ""
 
     def has_started(self, run: int) -> bool:
@@ -272,6 +278,7 @@ class Session:
             self._noise(b"malformed answer: " + str(error).encode() + b": " + line[:200])
 
     def _take(self, word: Word) -> None:
+        self._heard_at = time.monotonic()
         if isinstance(word, Told | Ran):
             with self._changed:
                 known = self._errands.get(word.id) if isinstance(word, Told) else self._errands.pop(word.id, None)

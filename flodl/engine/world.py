@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -266,9 +266,14 @@ class LiveWorld:
             how = ending(notice.code) + (" and no goodbye" if notice.code >= 0 else "")
             self._news.put(RankDied(at=0.0, rank=notice.rank, cause=how, incarnation=notice.incarnation))
         elif notice.kind == "gone":
-            for rank, place in self._places.items():
-                if place.host == notice.host:
-                    self._mourn(rank, f"its host is lost: {notice.text}", can_return=False)
+            self._mourn_host(notice, self._places)
+        elif notice.kind == "silent":  # ranks that are heard go on, and those that were are the vigil's affair
+            self._mourn_host(notice, self._places.keys() - self.server.sightings().keys() - self._left)
+
+    def _mourn_host(self, notice: HostNotice, ranks: Collection[int]) -> None:
+        for rank in sorted(ranks):
+            if self._places[rank].host == notice.host:
+                self._mourn(rank, f"its host is lost: {notice.text}", can_return=False)
 
     def _mourn(self, rank: int, how: str, *, can_return: bool = True) -> None:
         now = self._incarnations[rank]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from flodl.decide.messages import Dismiss, Finish, FormGroup, Goodbye, GroupFormed, RankDied, RankReady, Restart
+from flodl.decide.timeouts import Timeouts
 from flodl.engine.link import RankLink
 from flodl.engine.protocol import PART_BYTES
 from flodl.errors import FlodlError
@@ -104,3 +105,24 @@ def test_where_the_agent_is_gone_nobody_can_start_it_again() -> None:
         (died,) = run.until(RankDied)
         assert (died.incarnation, died.can_return) == (1, False)
         assert "its host is lost" in died.cause
+
+
+def test_where_the_agent_is_silent_nobody_waits_for_another_process_as_long_as_its_line_is_open() -> None:
+    limits = Timeouts(heartbeat=0.05, suspected=0.5, dead=1.5, collective=3.0)
+    with live(2, limits=limits) as run:
+        pids = run.pids(2)
+        agent = run.agent()
+        os.kill(pids[1], signal.SIGKILL)
+        run.until(RankDied)
+        os.kill(agent, signal.SIGSTOP)
+        begun = time.monotonic()
+        run.world.execute(Restart(rank=1, incarnation=1, reason="a test"))  # it was heard a moment ago
+        (died,) = run.until(RankDied)
+        assert (died.rank, died.incarnation, died.can_return) == (1, 1, False)
+        assert died.cause.startswith("its host is lost: nothing was heard from its agent for ")
+        assert time.monotonic() - begun >= limits.dead / 2, "not before the limit, counted from its last word"
+        run.world.execute(Restart(rank=1, incarnation=2, reason="a test"))  # and by now it is known
+        (died,) = run.until(RankDied, seconds=5.0)
+        assert (died.incarnation, died.can_return) == (2, False)
+        assert alive(pids[0]), "a rank that is heard is not lost with it"
+        os.kill(agent, signal.SIGCONT)
