@@ -19,7 +19,7 @@ import msgspec
 
 from flodl.probe.gpus import see_gpus
 from tests.bench.section import ARMS, DDP, SHARED_GPU, SOLO, SPEEDS, Section
-from tests.engine.live import ROOT
+from tests.engine.live import ROOT, found_in
 
 
 def run(folder: Path, section: Section, arms: Sequence[str]) -> None:
@@ -46,8 +46,7 @@ def run(folder: Path, section: Section, arms: Sequence[str]) -> None:
 
 def _flodl(words: Sequence[str], cores: int, gpu: bool) -> None:
     """A sweep on so many cores: a rank alone gets what it has beside the others, and torch one thread for each."""
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "launch")])
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([paths, os.environ.get("PYTHONPATH", "")])}
+    env = {**os.environ, "PYTHONPATH": found_in(ROOT, ROOT / "launch")}
     if not gpu:
         env["CUDA_VISIBLE_DEVICES"] = ""
     few = sorted(os.sched_getaffinity(0))[:cores]

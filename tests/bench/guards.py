@@ -28,7 +28,7 @@ from typing import NamedTuple
 from flodl.decide.messages import RunWindow
 from flodl.decide.verdict import objections
 from flodl.record.journal import read_journal
-from tests.engine.live import ROOT
+from tests.engine.live import ROOT, found_in
 
 JOB = ["cluster=rehearsal", "elche=cpu_cadence", "model=mlp", "dataset=synthetic", "dataset.num_samples=20000",
        "trainer.batch_size=8", "trainer.num_epochs=2", "eval.every_epochs=null", "checkpoint.every_epochs=null",
@@ -60,7 +60,7 @@ def run(*job: str) -> Ran:
         done = subprocess.run(
             [sys.executable, "-m", "flodl", *JOB, *job, "hydra.run.dir=run"],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+            env={**os.environ, "PYTHONPATH": found_in(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
             capture_output=True,
             text=True,
         )

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.balance import JOB
+from tests.engine.live import ROOT, found_in
 from tests.lab.lab import Lab
 
-ROOT = Path(__file__).resolve().parents[2]
 SPEEDS = (1.0, 0.6, 0.4)
 SAMPLES = 64 * 240
 
@@ -47,7 +47,7 @@ def train(desk: Path, mode: str, epochs: int) -> Any:
     """result.json of one run over the lab's hosts."""
     command = [sys.executable, "-m", "flodl", "cluster=lab", f"elche={mode}", *JOB]
     command += [f"dataset.num_samples={SAMPLES}", f"trainer.num_epochs={epochs}", f"hydra.run.dir={desk}/{mode}"]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    env = os.environ | {"PYTHONPATH": found_in(ROOT)}
     done = subprocess.run(command, cwd=desk, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}\n{done.stdout}\n{done.stderr}")

@@ -30,10 +30,10 @@ from torch.nn.parallel import DistributedDataParallel
 from flodl.datasets.digits import digits
 from flodl.models.resnet import ResNet
 from flodl.steps.classification import Classification
+from tests.engine.live import ROOT, found_in
 from tests.lab.host import PYTHON
 from tests.lab.lab import Lab
 
-ROOT = Path(__file__).resolve().parents[2]
 MARK = re.compile(r"first step at ([0-9.]+)")
 PORT = 29531
 SIDE_SECONDS = 90  # for one run of one side; it takes about a tenth of that
@@ -163,7 +163,7 @@ def _carry_out(calls: dict[str, list[str]], desk: Path, seconds: float) -> list[
 
     Into files, and as leaders of sessions: neither a pipe that a grandchild holds nor this terminal can hold us up.
     """
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    env = os.environ | {"PYTHONPATH": found_in(ROOT)}
     end = time.monotonic() + seconds
     started: dict[str, subprocess.Popen[bytes]] = {}
     with tempfile.TemporaryDirectory(dir=desk) as folder:

@@ -23,7 +23,7 @@ from torch import Tensor
 from flodl.datasets.mnist import fashion_mnist
 from flodl.datasets.python_stdlib import python_stdlib
 from flodl.record.metrics import read_metrics
-from tests.engine.live import ROOT
+from tests.engine.live import ROOT, found_in
 
 REHEARSAL = ["elche=cpu_cadence", "cluster=rehearsal", "optim=adamw"]
 RUNS = {
@@ -74,7 +74,7 @@ def run(name: str, *more: str) -> bool:
         done = subprocess.run(
             [sys.executable, "-m", "flodl", *RUNS[name], *more, "hydra.run.dir=run"],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+            env={**os.environ, "PYTHONPATH": found_in(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
             capture_output=True,
             text=True,
         )

@@ -34,7 +34,7 @@ from flodl.spec.devices import named_count
 from flodl.spec.job import JobSpec
 from tests.conf.composing import job as composed
 from tests.conf.composing import shipped
-from tests.engine.live import ROOT
+from tests.engine.live import ROOT, found_in
 
 JOBS = {
     "digits": ["model=mlp", "dataset=digits", "trainer.num_epochs=20", "trainer.batch_size=8", "optim.lr=0.02"],
@@ -62,7 +62,7 @@ def trained(*overrides: str) -> Figures:
         done = subprocess.run(
             [sys.executable, "-m", "flodl", *overrides, "hydra.run.dir=run"],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+            env={**os.environ, "PYTHONPATH": found_in(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
             capture_output=True,
             text=True,
         )

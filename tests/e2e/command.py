@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.engine.live import ROOT, alive, children, cmdline
+from tests.engine.live import ROOT, alive, children, cmdline, found_in
 
 LONG = ("cluster=rehearsal", "model=mlp", "trainer.num_epochs=100000", "eval.every_epochs=null", "hydra.run.dir=run")
 
@@ -25,13 +25,12 @@ class Command:
     def __init__(self, folder: Path, arguments: tuple[str, ...], *, gpus: bool = False, **popen: Any) -> None:
         self.folder = folder
         self._output = folder / "output.txt"
-        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         hidden = {} if gpus else {"CUDA_VISIBLE_DEVICES": ""}
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "flodl", *arguments],
                 cwd=folder,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200"} | hidden,
+                env={**os.environ, "PYTHONPATH": found_in(ROOT), "COLUMNS": "200"} | hidden,
                 **{
                     "stdin": subprocess.DEVNULL,
                     "stdout": output,

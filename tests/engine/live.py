@@ -32,6 +32,11 @@ GONE_SECONDS = 5.0  # for what was killed; how soon it really is gone is measure
 E = TypeVar("E")
 
 
+def found_in(*folders: Path) -> str:
+    """PYTHONPATH of a child: these folders, then what this process was given."""
+    return os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
 def job(num_ranks: int = 2) -> JobSpec:
     """Any legal job: the tiny workers do not read it."""
     part = Component(target="torch.nn.Identity")
