@@ -167,7 +167,8 @@ def _is_run(task: object) -> bool:
 
 def _secrets(config: DictConfig) -> list[Problem]:
     """What of a composed config no file may hold; what is typed for a task alone is no part of it."""
-    arguments = TASKS[str(config.task)].arguments if config.task in TASKS else ()
+    name = None if OmegaConf.is_missing(config, "task") else config.get("task")
+    arguments = TASKS[str(name)].arguments if name in TASKS else ()
     tree = OmegaConf.to_container(config, resolve=False)
     named = {str(key): value for key, value in tree.items()} if isinstance(tree, dict) else {}
     return list(secret_problems({key: value for key, value in named.items() if key not in arguments}))
