@@ -99,7 +99,8 @@ class RankLink:
         socket.connect(where.control)
         link = cls(where, context, socket, limits or Timeouts())
         link._wire.start()
-        link._post(Hello(pid=os.getpid()))
+        with contextlib.suppress(FlodlError):  # it may be refused by now, and then the monitor tells why
+            link._post(Hello(pid=os.getpid()))
         trouble = _await(link._welcomed, monitor, timeout_seconds)
         monitor.close(linger=0)
         if trouble:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 import pytest
@@ -169,6 +170,19 @@ def test_an_unknown_key_is_refused_at_once_and_in_words(controller: Controller, 
         assert time.monotonic() < end
     with dialled(controller.door(0)):
         pass
+
+
+def test_whoever_is_refused_before_it_could_greet_is_told_why_as_well(controller: Controller) -> None:
+    class Late(RankLink):
+        def _post(self, message: Any) -> None:
+            end = time.monotonic() + 5
+            while controller.server.strangers() < 1 and time.monotonic() < end:
+                time.sleep(0.01)
+            time.sleep(0.1)  # until the refusal is here
+            super()._post(message)
+
+    with pytest.raises(NotReady, match="does not know this rank's key"):
+        Late.dial(controller.door(0, keys=make_keys([9]).by_rank[9]))
 
 
 def test_the_wrong_controller_is_noticed_by_its_key(controller: Controller) -> None:
