@@ -74,6 +74,22 @@ def test_integer_buffers_stay_local_and_moments_are_paired() -> None:
     assert model_layout(mixed(), with_buffers=False).buffers == ()
 
 
+def test_means_lie_together_and_variances_behind_them_in_the_same_order() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 3), nn.BatchNorm1d(3))
+    model[1].register_buffer("running_mean", torch.zeros(3))  # without a variance: an ordinary buffer
+    layout = model_layout(model)
+    assert [slot.name for slot in layout.buffer_slots] == [
+        *("0.running_mean", "2.running_mean", "0.running_var", "2.running_var", "1.running_mean")
+    ]
+    assert (layout.moments, layout.moment_sizes) == (((0, 2), (1, 3)), (5,))
+    model[0].running_mean += 1.0
+    model[2].running_var += 6.0
+    flat = Flat(layout)
+    flat.read()
+    assert flat.means[0].tolist() == [1.0, 1.0, 0.0, 0.0, 0.0]
+    assert flat.variances[0].tolist() == [1.0, 1.0, 7.0, 7.0, 7.0]
+
+
 def test_a_snapshot_aliases_nothing() -> None:
     model = nn.Linear(3, 3)
     flat = Flat(model_layout(model))

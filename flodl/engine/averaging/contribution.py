@@ -10,7 +10,7 @@ last common mean, which every member holds; about zero it would lose the varianc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -36,9 +36,12 @@ class Sums:
 class Contribution:
     """The work buffer of one generation's rounds: filled, summed in place by the group, then settled to the mean.
 
-    members, place: size of the generation and this rank's place in it. extra: more tail elements for the rule.
-    pooled: pool variances; else buffers are plain means. scratch, velocity: buffers of this generation, for the rule
-    and its outer optimizer.
+    members, place: size of the generation and this rank's place in it. extra: how many elements more the tail has for
+    the rule. pooled: pool variances; else buffers are plain means. totals: what the rule's extra elements summed up to.
+    scratch, velocity: buffers of this generation, for the rule and its outer optimizer.
+
+    A GPU that is waited for between any two of these operations is idle while the next is launched: few, large ones,
+    and one transfer each way.
     """
 
     def __init__(
@@ -56,48 +59,53 @@ class Contribution:
         self.scratch: Flat | None = None
         self.velocity: Flat | None = None
         self.arrivals = slice(ARRIVALS, ARRIVALS + members)
-        self.extra: Tensor = self.flat.tail[ARRIVALS + members :]
-        self.moments = layout.moments if pooled else ()
+        self.totals = [0.0] * extra
+        self._pooled = pooled
 
-    def fill(self, values: Flat, mass: float, reference: Flat, arrival_ms: float) -> None:
-        """Weigh this rank's values in; of a mass of 0 nothing is read. The rule's extra elements become zeros."""
+    def fill(self, values: Flat, mass: float, reference: Flat, arrival_ms: float, extra: Sequence[float] = ()) -> None:
+        """Weigh this rank's values in; of a mass of 0 nothing is read: the rule's extra elements are zeros, too."""
         flat = self.flat
         head = [mass, 1.0] if mass > 0 else [0.0, 0.0]
         arrivals = [0.0] * (self.arrivals.stop - self.arrivals.start)
         arrivals[self.place] = arrival_ms
-        known = torch.tensor([*head, *arrivals], dtype=torch.float64)
-        flat.tail[: self.arrivals.stop].copy_(known)  # one transfer to a GPU
-        self.extra.zero_()
+        own = extra if extra and mass > 0 else [0.0] * len(self.totals)
+        flat.tail.copy_(torch.tensor([*head, *arrivals, *own], dtype=torch.float64))
         if not mass > 0:
-            for vector in (*flat.parameters, *flat.buffers):
+            for vector in flat.values:
                 vector.zero_()
             return
         for mine, value in zip(flat.parameters, values.parameters, strict=True):
             torch.mul(value, mass, out=mine)
         for mine, value in zip(flat.buffers, values.buffers, strict=True):
             mine.copy_(value)
-        for mean, variance in self.moments:
-            flat.buffer_views[variance].add_((flat.buffer_views[mean] - reference.buffer_views[mean]).square_())
+        for variance, spread in self._spreads(reference):
+            variance.add_(spread)
 
     def load(self, result: Sequence[Tensor]) -> None:
         """Hold another rank's settled round: its values per vector and then, where the rule has some, its extra."""
         for vector, values in zip(self.flat.vectors, result, strict=False):
             vector[: values.numel()].copy_(values)
-        if self.extra.numel():
-            self.extra.copy_(result[-1])
+        if self.totals:
+            self.totals = result[-1].tolist()
 
     def settle(self, reference: Flat) -> Sums:
         """Turn the members' sum into their mean, in place. Where nobody moved the values stay zeros: no result."""
         flat = self.flat
-        tail = flat.tail[: self.arrivals.stop].tolist()  # one transfer from a GPU
+        tail = flat.tail.tolist()
         mass, moved, arrivals = tail[MASS], tail[MOVED], tail[self.arrivals]
+        self.totals = tail[self.arrivals.stop :]
         waited = max(arrivals) - arrivals[self.place]
         if moved:
             for vector in flat.parameters:
                 vector.div_(mass)
             for vector in flat.buffers:
                 vector.div_(moved)
-            for mean, variance in self.moments:
-                spread = (flat.buffer_views[mean] - reference.buffer_views[mean]).square_()
-                flat.buffer_views[variance].sub_(spread).clamp_(min=0)
+            for variance, spread in self._spreads(reference):
+                variance.sub_(spread).clamp_(min=0)
         return Sums(mass, moved, waited)
+
+    def _spreads(self, reference: Flat) -> Iterator[tuple[Tensor, Tensor]]:
+        """Per vector that has some: variances, and the squares of how far their means are from the last common ones."""
+        for variance, mean, common in zip(self.flat.variances, self.flat.means, reference.means, strict=True):
+            if self._pooled and variance.numel():
+                yield variance, (mean - common).square_()

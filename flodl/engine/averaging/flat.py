@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -9,14 +10,15 @@ from torch import Tensor
 
 from flodl.engine.averaging.layout import Layout, Slot
 
-__all__ = ["Flat", "add", "first_nonfinite"]
+__all__ = ["Flat", "add", "copy", "first_nonfinite"]
 
 
 class Flat:
     """Vectors of a layout, with `tail` extra elements at the end of the last one (it has the highest precision).
 
-    parameters, buffers: per vector, the flat part of each. parameter_views, buffer_views: one contiguous view per
-    slot. Never aliases a model: reading and writing copy element by element, whatever strides the model has.
+    parameters, buffers: per vector, the flat part of each; values: both. means, variances: those of normalisation
+    layers. parameter_views, buffer_views: one contiguous view per slot. Never aliases a model: reading and writing
+    copy element by element, whatever strides the model has.
     """
 
     def __init__(self, layout: Layout, *, tail: int = 0, device: torch.device | None = None) -> None:
@@ -26,6 +28,9 @@ class Flat:
         self.vectors: list[Tensor] = []
         self.parameters: list[Tensor] = []
         self.buffers: list[Tensor] = []
+        self.values: list[Tensor] = []
+        self.means: list[Tensor] = []
+        self.variances: list[Tensor] = []
         for place, dtype in enumerate(layout.dtypes):
             split, end = layout.parameter_sizes[place], layout.parameter_sizes[place] + layout.buffer_sizes[place]
             size = end + (tail if place == last else 0)
@@ -33,6 +38,10 @@ class Flat:
             self.vectors.append(vector)
             self.parameters.append(vector[:split])
             self.buffers.append(vector[split:end])
+            self.values.append(vector[:end])
+            paired = layout.moment_sizes[place]
+            self.means.append(vector[split : split + paired])
+            self.variances.append(vector[split + paired : split + 2 * paired])
         self.tail = self.vectors[-1][self.vectors[-1].numel() - tail :]
         self.parameter_views = _views(self.parameters, layout.parameter_slots)
         self.buffer_views = _views(self.buffers, layout.buffer_slots)
@@ -40,32 +49,35 @@ class Flat:
     @torch.no_grad()
     def read(self) -> None:
         """Copy the model's values in."""
-        _copy(self.parameter_views, self.layout.parameters)
-        _copy(self.buffer_views, self.layout.buffers)
+        copy(self.parameter_views, self.layout.parameters)
+        self.read_buffers()
+
+    @torch.no_grad()
+    def read_buffers(self) -> None:
+        """Copy only the model's float buffers in."""
+        copy(self.buffer_views, self.layout.buffers)
 
     @torch.no_grad()
     def write(self, *, buffers: bool = True) -> None:
         """Copy the values out to the model, rounding once where it has fewer bits."""
-        _copy(self.layout.parameters, self.parameter_views)
+        copy(self.layout.parameters, self.parameter_views)
         if buffers:
-            _copy(self.layout.buffers, self.buffer_views)
+            self.write_buffers()
 
     @torch.no_grad()
     def write_buffers(self) -> None:
         """Copy only the float buffers out to the model."""
-        _copy(self.layout.buffers, self.buffer_views)
+        copy(self.layout.buffers, self.buffer_views)
 
     def copy_(self, other: Flat) -> None:
         """Take over another one's values (not its tail); from another device, if need be."""
-        for mine, theirs in zip(self.parameters, other.parameters, strict=True):
-            mine.copy_(theirs, non_blocking=True)
-        for mine, theirs in zip(self.buffers, other.buffers, strict=True):
+        for mine, theirs in zip(self.values, other.values, strict=True):
             mine.copy_(theirs, non_blocking=True)
 
 
 def first_nonfinite(flat: Flat) -> str:
     """Name of the first parameter, else float buffer, that holds NaN or Inf; "" where all are finite."""
-    if all(_is_finite(part) for part in (*flat.parameters, *flat.buffers)):
+    if all(_is_finite(part) for part in flat.values):
         return ""
     slots = (*flat.layout.parameter_slots, *flat.layout.buffer_slots)
     views = (*flat.parameter_views, *flat.buffer_views)
@@ -76,8 +88,7 @@ def _is_finite(part: Tensor) -> bool:
     """Least and greatest element tell it in one pass and without a mask of the whole vector."""
     if not part.numel():
         return True
-    low, high = torch.aminmax(part)
-    return bool(torch.isfinite(low) & torch.isfinite(high))
+    return all(math.isfinite(end) for end in torch.stack(torch.aminmax(part)).tolist())  # one transfer from a GPU
 
 
 def _views(parts: Sequence[Tensor], slots: Sequence[Slot]) -> list[Tensor]:
@@ -90,6 +101,7 @@ def add(into: Sequence[Tensor], values: Sequence[Tensor], factor: float = 1.0) -
         torch._foreach_add_(list(into), list(values), alpha=factor)  # pyright: ignore[reportPrivateImportUsage]
 
 
-def _copy(into: Sequence[Tensor], source: Sequence[Tensor]) -> None:
+def copy(into: Sequence[Tensor], source: Sequence[Tensor]) -> None:
+    """into = source, tensor by tensor, in as few operations as the device allows."""
     if into:
         torch._foreach_copy_(list(into), list(source))  # pyright: ignore[reportPrivateImportUsage]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from flodl.engine.averaging.contribution import Contribution
-from flodl.engine.averaging.flat import Flat, add, first_nonfinite
+from flodl.engine.averaging.flat import Flat, add, copy, first_nonfinite
 from flodl.engine.averaging.layout import model_layout
 from flodl.engine.averaging.rule import Outcome, RoundOrder, Standing, clip, summed
 from flodl.engine.averaging.transfer import Transfer
@@ -53,9 +53,9 @@ class GradientRule:
         self.common = Flat(self.layout, device=self.flat_place)  # buffers of the last round; gradients on the way back
         self.transfer = Transfer(self.layout, self.device, flat_device or torch.device("cpu"))
         self.contribution = self._contribution(1, 0)
-        self.common_present = self.contribution.extra.clone()
         self.samples = 0
-        self.present = torch.zeros(len(self.trainable))
+        self.present = [0.0] * len(self.trainable)  # 1 where this round has a gradient
+        self.common_present = self.present  # ranks that had one in the last round
 
     def start(self) -> None:
         """The model is the consensus from here on; its buffers are the reference for pooling."""
@@ -79,7 +79,8 @@ class GradientRule:
         ]
         if pairs:
             add([view for view, _, _ in pairs], [grad for _, grad, _ in pairs], samples)
-            self.present[[place for _, _, place in pairs]] = 1.0
+            for _, _, place in pairs:
+                self.present[place] = 1.0
         self.samples += samples
         self.optimizer.zero_grad(set_to_none=True)
 
@@ -88,8 +89,7 @@ class GradientRule:
         """Sums become the mean over this rank's samples; buffers are copied beside them."""
         for vector in self.sums.parameters:
             vector.div_(max(1, self.samples))
-        for view, buffer in zip(self.sums.buffer_views, self.layout.buffers, strict=True):
-            view.copy_(buffer)
+        self.sums.read_buffers()
         if self._crosses:
             self.local.copy_(self.sums)
             torch.cuda.current_stream().synchronize()
@@ -101,9 +101,7 @@ class GradientRule:
         contribution = self.contribution
         nonfinite = first_nonfinite(self.local) if order.mass > 0 else ""
         mass = 0.0 if nonfinite else order.mass
-        contribution.fill(self.local, mass, self.common, order.arrival_ms)
-        if mass > 0:
-            contribution.extra.copy_(self.present)
+        contribution.fill(self.local, mass, self.common, order.arrival_ms, self.present)
         sums, ended = summed(averager, order, contribution, self.common)
         return Outcome(order, sums.moved > 0, 0.0, nonfinite, sums.waited_ms, (ended - began) * 1000, ended)
 
@@ -112,10 +110,8 @@ class GradientRule:
         """Clip the averaged gradient and take the step that everybody takes."""
         if outcome.moved:
             self.common.copy_(self.contribution.flat)
-            self.common_present = self.contribution.extra.clone()
-            present = (self.common_present > 0).tolist()
-            for parameter, view, has in zip(self.trainable, self.common.parameter_views, present, strict=True):
-                parameter.grad = _like(parameter, view) if has else None
+            self.common_present = self.contribution.totals
+            self._hand_out()
             clip(self.optimizer, self.max_grad_norm)
             self.optimizer.step()
         if outcome.moved or outcome.nonfinite:
@@ -124,7 +120,8 @@ class GradientRule:
 
     def result(self) -> list[Tensor]:
         """The averaged gradients and buffers, and who had a gradient at all."""
-        return [*(vector.clone() for vector in self.common.vectors), self.common_present.clone()]
+        vectors = self.common.vectors
+        return [*(vector.clone() for vector in vectors), vectors[-1].new_tensor(self.common_present)]
 
     def repaired(self, result: Sequence[Tensor], order: RoundOrder) -> Outcome:
         """The step that this rank missed: from the same weights with the same gradient it is the same."""
@@ -136,9 +133,8 @@ class GradientRule:
         return Standing()
 
     def discard(self) -> None:
-        """Forget the round's gradients."""
+        """Forget the round's gradients: the next batch begins a new sum."""
         self.optimizer.zero_grad(set_to_none=True)
-        self._clear()
         self.samples = 0
 
     @contextmanager
@@ -153,7 +149,16 @@ class GradientRule:
     def _clear(self) -> None:
         for vector in self.sums.parameters:
             vector.zero_()
-        self.present.zero_()
+        self.present = [0.0] * len(self.trainable)
+
+    def _hand_out(self) -> None:
+        """The averaged gradients become the parameters' own, of each one's dtype, device and strides."""
+        pairs = zip(self.trainable, self.common.parameter_views, self.common_present, strict=True)
+        chosen = [(parameter, view) for parameter, view, ranks in pairs if ranks > 0]
+        self.optimizer.zero_grad(set_to_none=True)
+        for parameter, _ in chosen:
+            parameter.grad = torch.empty_like(parameter)
+        copy([_real(parameter.grad) for parameter, _ in chosen], [view for _, view in chosen])
 
     def _contribution(self, members: int, place: int) -> Contribution:
         extra = len(self.layout.parameter_slots)
@@ -168,12 +173,9 @@ def _trainable(model: nn.Module, slots: tuple) -> Iterator[tuple[str, nn.Paramet
 
 
 def _dense(gradient: Tensor) -> Tensor:
-    dense = gradient.to_dense() if gradient.is_sparse else gradient
-    return torch.view_as_real(dense) if dense.is_complex() else dense
+    return _real(gradient.to_dense() if gradient.is_sparse else gradient)
 
 
-def _like(parameter: nn.Parameter, view: Tensor) -> Tensor:
-    """A gradient of the parameter's own dtype, device and strides."""
-    gradient = torch.empty_like(parameter)
-    (torch.view_as_real(gradient) if gradient.is_complex() else gradient).copy_(view)
-    return gradient
+def _real(gradient: Tensor | None) -> Tensor:
+    assert gradient is not None
+    return torch.view_as_real(gradient) if gradient.is_complex() else gradient

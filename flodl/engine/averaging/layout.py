@@ -41,7 +41,9 @@ class Layout:
 
     dtypes: of the vectors (float32, then float64; only those needed, at least one). parameter_sizes, buffer_sizes:
     elements per vector. parameters, buffers: the live tensors (real views), in slot order. moments: index pairs
-    (mean, variance) into `buffers` of normalisation layers.
+    (mean, variance) into `buffers` of normalisation layers: all means come first, then all variances in the same order,
+    then the other buffers, so that a vector's means and its variances are two slices. moment_sizes: elements per vector
+    of either.
     """
 
     dtypes: tuple[torch.dtype, ...]
@@ -52,6 +54,7 @@ class Layout:
     parameters: tuple[Tensor, ...]
     buffers: tuple[Tensor, ...]
     moments: tuple[tuple[int, int], ...]
+    moment_sizes: tuple[int, ...]
 
 
 def num_parameters(model: nn.Module) -> int:
@@ -76,11 +79,14 @@ def model_layout(model: nn.Module, *, with_buffers: bool = True) -> Layout:
     Raises NotReady where two parameters overlap in memory without one holding the other.
     """
     parameters = list(unshared((n, p) for n, p in model.named_parameters() if p.requires_grad))
-    buffers = list(unshared((n, b) for n, b in model.named_buffers() if _is_float(b))) if with_buffers else []
+    floats = list(unshared((n, b) for n, b in model.named_buffers() if _is_float(b))) if with_buffers else []
+    means, variances, others = _by_moment(floats)
+    buffers = [*means, *variances, *others]
     wanted = {_flat_dtype(tensor) for _, tensor in (*parameters, *buffers)} or {torch.float32}
     dtypes = tuple(dtype for dtype in (torch.float32, torch.float64) if dtype in wanted)
     parameter_slots, parameter_sizes = _place(parameters, dtypes)
     buffer_slots, buffer_sizes = _place(buffers, dtypes)
+    _, moment_sizes = _place(means, dtypes)
     return Layout(
         dtypes=dtypes,
         parameter_slots=parameter_slots,
@@ -89,7 +95,8 @@ def model_layout(model: nn.Module, *, with_buffers: bool = True) -> Layout:
         buffer_sizes=buffer_sizes,
         parameters=tuple(_real(tensor) for _, tensor in parameters),
         buffers=tuple(_real(tensor) for _, tensor in buffers),
-        moments=tuple(_moments([name for name, _ in buffers])),
+        moments=tuple((place, len(means) + place) for place in range(len(means))),
+        moment_sizes=moment_sizes,
     )
 
 
@@ -139,10 +146,25 @@ def _place(
     return tuple(slots), tuple(sizes)
 
 
-def _moments(names: list[str]) -> Iterator[tuple[int, int]]:
-    """Pairs of running_mean and running_var of one module: known by name, as every normalisation layer has them."""
-    index = {name: place for place, name in enumerate(names)}
-    for name, place in index.items():
+_Named = list[tuple[str, Tensor]]
+
+
+def _by_moment(buffers: _Named) -> tuple[_Named, _Named, _Named]:
+    """Means, the variances that belong to them, and the rest.
+
+    running_mean and running_var of one module: known by name, as every normalisation layer has them.
+    """
+    held = dict(buffers)
+    means, variances = list[tuple[str, Tensor]](), list[tuple[str, Tensor]]()
+    for name, tensor in buffers:
         stem, _, last = name.rpartition("running_mean")
-        if last == "" and stem + "running_var" in index:
-            yield place, index[stem + "running_var"]
+        partner = stem + "running_var"
+        if last == "" and partner in held and _is_alike(tensor, held[partner]):
+            means.append((name, tensor))
+            variances.append((partner, held[partner]))
+    paired = {name for name, _ in (*means, *variances)}
+    return means, variances, [(name, tensor) for name, tensor in buffers if name not in paired]
+
+
+def _is_alike(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and _flat_dtype(one) == _flat_dtype(other)
