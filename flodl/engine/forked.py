@@ -53,6 +53,7 @@ class ForkedAgent:
         self._stdin: IO[bytes] = os.fdopen(orders[1], "wb", buffering=0)
         self._stdout: IO[bytes] = os.fdopen(words[0], "rb")
         self._stderr: IO[bytes] = os.fdopen(errors[0], "rb")
+        self._lock = threading.RLock()
         self._code: int | None = None
         self._is_out = False
 
@@ -93,21 +94,28 @@ class ForkedAgent:
     def wait(self, timeout_seconds: float) -> int | None:
         """Its exit code; None when it still runs."""
         end = time.monotonic() + timeout_seconds
-        while self._code is None:
-            pid, status = os.waitpid(self._pid, os.WNOHANG)
-            if pid:
-                self._code = os.waitstatus_to_exitcode(status)
-            elif time.monotonic() >= end:
-                return None
-            else:
-                time.sleep(POLL_SECONDS)
-        return self._code
+        while (code := self._look()) is None and time.monotonic() < end:
+            time.sleep(POLL_SECONDS)
+        return code
 
     def kill(self) -> None:
         """End it now."""
-        if self._code is None:
-            with contextlib.suppress(ProcessLookupError):
+        with self._lock:
+            if self._look() is None:
                 os.kill(self._pid, signal.SIGKILL)
+
+    def _look(self) -> int | None:
+        """Several threads ask: one of them reaps it. Where the program reaps its children itself, nobody knows how it
+        ended."""
+        with self._lock:
+            if self._code is None:
+                try:
+                    pid, status = os.waitpid(self._pid, os.WNOHANG)
+                except ChildProcessError:
+                    self._code = 0
+                else:
+                    self._code = os.waitstatus_to_exitcode(status) if pid else None
+            return self._code
 
 
 def _rest() -> bool:
