@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import queue
-import re
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -17,67 +15,13 @@ import pytest
 import zmq
 
 from flodl.decide.messages import Cut, Goodbye, RankFailed
-from flodl.decide.timeouts import Timeouts
-from flodl.engine.keys import KeyPair, make_keys
+from flodl.engine.keys import make_keys
 from flodl.engine.link import DIAL_SECONDS, LinkClosedError, RankLink
-from flodl.engine.protocol import PART_BYTES, RankEvent
-from flodl.engine.receiving import UploadSink
+from flodl.engine.protocol import PART_BYTES
 from flodl.engine.server import LinkServer, Listen
 from flodl.errors import ConfigError, FlodlError, NotReady
+from tests.engine.listening import RUN, Controller, Door, Memory, bye, dialled
 from tests.engine.live import refusal
-
-RUN = "run-of-a-test"
-
-
-class Door(msgspec.Struct, frozen=True):
-    """What a rank must know to dial."""
-
-    run_id: str
-    control: str
-    bulk: str
-    server_key: bytes
-    keys: KeyPair
-
-
-class Memory:
-    """A sink that keeps the bytes."""
-
-    def __init__(self, trouble: str = "") -> None:
-        self.data, self.committed, self.abandoned, self.trouble = bytearray(), False, False, trouble
-        self.parts = 0
-
-    def write(self, data: memoryview) -> None:
-        if self.trouble:
-            raise OSError(28, self.trouble)
-        self.data += data
-        self.parts += 1
-
-    def commit(self) -> None:
-        self.committed = True
-
-    def abandon(self) -> None:
-        self.abandoned = True
-
-
-class Controller:
-    """A server for two ranks, and what it heard."""
-
-    def __init__(self, limits: Timeouts | None = None) -> None:
-        self.keys = make_keys(range(2))
-        self.events: queue.SimpleQueue[RankEvent] = queue.SimpleQueue()
-        self.sink = Memory()
-        self.server = LinkServer.bind(
-            Listen("127.0.0.1", 0, RUN, self.keys, limits or Timeouts()),
-            on_event=self.events.put,
-            open_upload=self.open,
-        )
-
-    def open(self, rank: int, name: str) -> UploadSink:
-        return self.sink
-
-    def door(self, rank: int = 0, *, run: str = RUN, keys: KeyPair | None = None, server: bytes | None = None) -> Door:
-        ends = self.server.endpoints
-        return Door(run, *ends, server or self.keys.server.public, keys or self.keys.by_rank[rank])
 
 
 @pytest.fixture
@@ -85,19 +29,6 @@ def controller() -> Iterator[Controller]:
     found = Controller()
     yield found
     found.server.close()
-
-
-@contextmanager
-def dialled(door: Door, seconds: float = 10.0) -> Iterator[RankLink]:
-    link = RankLink.dial(door, timeout_seconds=seconds)
-    try:
-        yield link
-    finally:
-        link.close()
-
-
-def bye(rank: int) -> Goodbye:
-    return Goodbye(at=0.0, rank=rank)
 
 
 def test_events_arrive_in_order_and_orders_come_back(controller: Controller) -> None:
@@ -350,61 +281,3 @@ def test_keys_say_nothing_about_themselves() -> None:
     said = repr(keys) + repr(keys.server) + str(keys.by_rank) + f"{keys.server!r}"
     for pair in (keys.server, *keys.by_rank.values()):
         assert pair.secret.decode() not in said
-
-
-# ---------------------------------------------------------------------------------------------- silence and eviction
-
-SHORT = Timeouts(heartbeat=0.05, dead=0.5)
-
-
-@contextmanager
-def listening(limits: Timeouts, dials: Timeouts) -> Iterator[tuple[Controller, RankLink, queue.SimpleQueue[str]]]:
-    """A server, one rank's link, and why that was told to end itself."""
-    controller = Controller(limits)
-    link = RankLink.dial(controller.door(0), limits=dials)
-    lost: queue.SimpleQueue[str] = queue.SimpleQueue()
-    link.on_lost = lost.put
-    try:
-        yield controller, link, lost
-    finally:
-        link.close(flush_seconds=0.0)
-        controller.server.close()
-
-
-def test_a_rank_that_is_told_that_the_controller_lives_stays() -> None:
-    patient = Timeouts(heartbeat=0.05, dead=1.0)  # many beats long: some may be late
-    with listening(SHORT, patient) as (_, _link, lost), pytest.raises(queue.Empty):
-        lost.get(timeout=1.5 * patient.dead)
-
-
-def test_a_rank_that_hears_nothing_for_the_dead_limit_is_lost() -> None:
-    with listening(Timeouts(heartbeat=60.0), SHORT) as (controller, _link, lost):
-        begun = time.monotonic()
-        told = re.fullmatch(r"nothing was heard from the controller for (\d+\.\d) s", why := lost.get(timeout=5.0))
-        assert told is not None, why
-        assert SHORT.dead <= float(told[1]) <= SHORT.dead + 0.5, "since its last word, which was its welcome"
-        assert controller.server.sightings()[0].at > begun
-
-
-def test_heartbeats_carry_what_the_training_loop_has_counted() -> None:
-    with listening(SHORT, SHORT) as (controller, link, _):
-        link.progress, link.activity = 7, "train"
-        end = time.monotonic() + 5.0
-        while controller.server.sightings()[0].progress != 7:
-            assert time.monotonic() < end
-            time.sleep(0.01)
-        assert controller.server.sightings()[0].activity == "train"
-
-
-def test_nothing_that_an_evicted_rank_says_is_heard_and_it_is_told_to_end_itself() -> None:
-    with listening(SHORT, SHORT) as (controller, link, lost):
-        controller.server.evict(0)
-        assert lost.get(timeout=5.0) == "the controller has declared this rank dead"
-        while not lost.empty():
-            lost.get()
-        link.send(bye(0))
-        assert "declared this rank dead" in lost.get(timeout=5.0), "each word is answered so"
-        with pytest.raises(FlodlError, match="this rank was declared dead: nothing of it is stored"):
-            link.upload("weights.safetensors", b"x" * 3_000_000)
-        assert not controller.sink.committed
-        assert controller.events.empty()

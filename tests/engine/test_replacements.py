@@ -15,8 +15,8 @@ from flodl.decide.timeouts import Timeouts
 from flodl.engine.link import RankLink
 from flodl.engine.protocol import PART_BYTES
 from flodl.errors import FlodlError
+from tests.engine.listening import SHORT, bye, listening
 from tests.engine.live import alive, live, wait_gone
-from tests.engine.test_link import SHORT, bye, listening
 
 
 def test_the_earlier_process_is_told_to_end_itself_while_the_next_one_is_heard() -> None:
