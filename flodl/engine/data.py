@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from flodl.decide.ledger import count_batches, num_samples, take_batches
+from flodl.decide.ledger import cut_batches, num_samples, take_batches
 from flodl.decide.messages import Range
 from flodl.engine.loader import Workers
 from flodl.engine.reading import Reader, moved
@@ -22,8 +22,7 @@ from flodl.engine.reading import Reader, moved
 __all__ = ["Batch", "Feed", "Loading"]
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """inputs: what the step is called with, on the device. first_position: its place in the epoch's permutation."""
 
     inputs: Any
@@ -69,7 +68,7 @@ class Feed:
         self._reader = Reader(dataset, seed=seed, name=loading.name, repeated=loading.repeated)
         self._workers = Workers(self._reader, loading.num_workers, loading.prefetch) if loading.num_workers else None
         self._ahead: deque[tuple[Range, ...]] = deque()  # batches that are wanted and on their way
-        self._rest: list[Range] = []  # held beyond those
+        self._rest: deque[tuple[Range, ...]] = deque()  # held beyond those
 
     def restate(self, ranges: Iterable[Range], *, skip: int = 0) -> None:
         """Replace what is held. The first `skip` batches of the list are those that this rank has already run."""
@@ -77,21 +76,22 @@ class Feed:
         beyond = [piece for piece in held if piece.stop > self.num_positions]
         if beyond:
             raise ValueError(f"{beyond[0]} was dealt, but an epoch has {self.num_positions} positions")
-        _, self._rest = take_batches(held, skip, self.batch_size)
+        _, rest = take_batches(held, skip, self.batch_size)
+        self._rest = deque(map(_joined, cut_batches(rest, self.batch_size)))  # here: it would cost every step more
         if self._workers is not None:
             self._match(self._workers)
             self._send_ahead(self._workers)
 
     def __len__(self) -> int:
         """Batches that are held and not yet taken."""
-        return len(self._ahead) + count_batches(self._rest, self.batch_size)
+        return len(self._ahead) + len(self._rest)
 
     def next(self) -> Batch | None:
         """The next batch; None when nothing is held. All the waiting for data happens here. Raises FlodlError."""
         if not len(self):
             return None
         if self._workers is None:
-            pieces = self._cut()
+            pieces = self._rest.popleft()
             inputs = self._reader.batch(pieces)
         else:
             pieces, inputs = self._fetch(self._workers)
@@ -102,10 +102,6 @@ class Feed:
         """End the loader processes. (A rank that ends takes them with it.)"""
         if self._workers is not None:
             self._workers.close()
-
-    def _cut(self) -> tuple[Range, ...]:
-        pieces, self._rest = take_batches(self._rest, 1, self.batch_size)
-        return _joined(pieces)
 
     def _fetch(self, workers: Workers) -> tuple[tuple[Range, ...], Any]:
         while self._is_recalled_first(workers):
@@ -122,16 +118,15 @@ class Feed:
         """Find what is on its way in the new list; orders are kept, so what is not the next one was recalled."""
         self._ahead.clear()
         for sent in workers.on_the_way:
-            pieces, rest = take_batches(self._rest, 1, self.batch_size)
-            if _joined(pieces) == sent:
+            if self._rest and self._rest[0] == sent:
+                self._rest.popleft()
                 self._ahead.append(sent)
-                self._rest = rest
         while workers.is_ready and self._is_recalled_first(workers):
             workers.drop()
 
     def _send_ahead(self, workers: Workers) -> None:
         while self._rest and workers.has_room:
-            pieces = self._cut()
+            pieces = self._rest.popleft()
             self._ahead.append(pieces)
             workers.send(pieces)
 

@@ -7,6 +7,8 @@ adopted at an edge too, so that nothing ever changes weights in the middle of a 
 
 from __future__ import annotations
 
+import time
+
 from flodl.decide.messages import Average, Cut, Finish, FormGroup, RankOrder, RunWindow
 from flodl.decide.shares import mass
 from flodl.engine.edges import Edges
@@ -61,8 +63,9 @@ class Loop(Edges):
         """One batch: load, set the learning rate, forward and backward (slice by slice), step."""
         parts = self.parts
         self.link.activity = "train"  # a data set that hangs is a rank without progress
-        with self.tally.timing("data_wait"):
-            batch = parts.feed.next()
+        began = time.perf_counter()
+        batch = parts.feed.next()
+        self.tally.spend("data_wait", (time.perf_counter() - began) * 1000)
         if batch is None:
             return
         if batch.epoch > self.begun_epoch:

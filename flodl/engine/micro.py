@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,8 +27,7 @@ from flodl.errors import FlodlError, NotReady
 __all__ = ["Gradients", "Slices", "cut"]
 
 
-@dataclass(frozen=True, slots=True)
-class Gradients:
+class Gradients(NamedTuple):
     """A batch's gradients are gathered. loss: its mean. is_usable: False where float16 overflowed: there are none."""
 
     loss: Tensor

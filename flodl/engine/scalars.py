@@ -8,9 +8,8 @@ Tensors stay on their device until the window's report: no sync per batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
+from contextvars import ContextVar, Token
 from typing import SupportsFloat, get_args
 
 import torch
@@ -39,18 +38,20 @@ class Recorder:
 
     def __init__(self) -> None:
         self.weight = 0.0
+        self._before: Token[Recorder | None]
         self._held: dict[str, tuple[Reduction, Tensor, float]] = {}
         self._warned: set[str] = set()
 
-    @contextmanager
-    def during(self, samples: int) -> Iterator[None]:
-        """Whatever this context records meanwhile goes here, weighted by `samples`."""
+    def during(self, samples: int) -> Recorder:
+        """`with` this, whatever is recorded meanwhile goes here, weighted by `samples`."""
         self.weight = float(samples)
-        token = _current.set(self)
-        try:
-            yield
-        finally:
-            _current.reset(token)
+        return self
+
+    def __enter__(self) -> None:
+        self._before = _current.set(self)
+
+    def __exit__(self, *raised: object) -> None:
+        _current.reset(self._before)
 
     def record(self, name: str, value: SupportsFloat, reduction: Reduction) -> None:
         """Take one figure. Raises ValueError or TypeError for what is no name, no number or no reduction."""
