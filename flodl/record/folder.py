@@ -21,21 +21,21 @@ import msgspec
 
 from flodl.decide.messages import Command, Event
 from flodl.decide.roster import Place
-from flodl.errors import FlodlError
+from flodl.errors import ConfigError, FlodlError
 from flodl.record.bundle import BundleStore
 from flodl.record.bundle_names import EMA_WEIGHTS_FILE, WEIGHTS_FILE
 from flodl.record.files import target_of, write_atomically
 from flodl.record.journal import Journal, JournalHeader
 from flodl.record.log import ControllerLog, RankLog
 from flodl.record.metrics import MetricsFile
-from flodl.record.result import Result, write_result
+from flodl.record.result import Result, read_result, write_result
 from flodl.record.saving import WeightsSink
 from flodl.record.status import StatusFile
 from flodl.record.text import plain_name
 from flodl.spec.checkpoint import CheckpointConfig
 from flodl.spec.codec import SCHEMA
 
-__all__ = ["RunFolder", "newest_run"]
+__all__ = ["RunFolder", "newest_run", "was_refused"]
 
 _SPEC = "spec.json"
 TRIES = 100
@@ -205,8 +205,21 @@ class RunFolder:
 
 
 def newest_run(root: Path | str) -> RunFolder:
-    """The newest folder under `root` that holds a spec (a sweep's arms included). FlodlError where there is none."""
-    specs = [(spec.stat().st_mtime_ns, spec) for spec in Path(root).rglob(_SPEC)]
+    """The newest folder under `root` that holds a spec (a sweep's arms included). FlodlError where there is none.
+
+    One that was refused is no run that anybody means, unless there are no others.
+    """
+    found = {spec: spec.stat().st_mtime_ns for spec in Path(root).rglob(_SPEC)}
+    specs = sorted(found, key=lambda spec: (found[spec], spec), reverse=True)
     if not specs:
         raise FlodlError(f"{root}: no run folder (one with a {_SPEC}) lies here")
-    return RunFolder(max(specs)[1].parent)
+    return next((run for spec in specs if not was_refused(run := RunFolder(spec.parent))), RunFolder(specs[0].parent))
+
+
+def was_refused(run: RunFolder) -> bool:
+    """Whether its configuration was wrong, so that nothing was trained: what was typed was never done."""
+    try:
+        found = read_result(run.result_path)
+    except (FlodlError, OSError):
+        return False
+    return found.exit_code == ConfigError.exit_code and not found.samples_done

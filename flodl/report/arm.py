@@ -21,13 +21,13 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
 
     name: how it is called in its sweep. overrides: what was typed or swept for it. folder: where its run lies,
     relative to the sweep's folder where it is inside. attempts: how often it was begun; 0: never. result: None where
-    it left none. seed, num_workers (of its loader): of its job, None where that is not known. epochs: what its
-    metrics tell.
+    it left none, or has none yet (running). seed, num_workers (of its loader): of its job, None where that is unknown.
+    epochs: what its metrics tell, and those of the run that it went on from.
     """
 
     name: str
     overrides: tuple[str, ...] = ()
-    status: Status | Literal["skipped"]
+    status: Status | Literal["skipped", "running"]
     reason: str = ""
     attempts: int = 1
     folder: str = ""
@@ -39,7 +39,7 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def has_trained(self) -> bool:
         """There are figures of it."""
-        return self.result is not None and self.result.samples_done > 0
+        return bool(self.epochs) if self.result is None else self.result.samples_done > 0
 
     @property
     def counts(self) -> bool:

@@ -103,7 +103,7 @@ def comparison_json(comparison: Comparison) -> bytes:
 
 def _compared(arm: Arm, group: str, *, epoch: int, metric: str, goal: Goal | None) -> Compared:
     figures = None
-    if arm.result is not None and arm.has_trained:
+    if arm.has_trained:
         figures = figures_of(arm.result, arm.epochs, epoch=epoch, metric=metric, goal=goal)
     return Compared(**{name: getattr(arm, name) for name in arm.__struct_fields__}, group=group, figures=figures)
 

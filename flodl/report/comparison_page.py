@@ -120,7 +120,8 @@ def _missed(comparison: Comparison) -> Node | None:
                Column("tries"), Column("reason", is_number=False)]  # fmt: skip
     rows = [[arm.name, codes(own_overrides(arm, comparison.shared)), badge(arm.status), f"{arm.attempts}",
              node("td", arm.reason or ABSENT, class_="reason")] for arm in missed]  # fmt: skip
-    return section("Failed, interrupted, skipped", table("Arms without an end of their own, and why", columns, rows))
+    made = table("Arms without a good end of their own, and why", columns, rows)
+    return section("Failed, interrupted, skipped, still running", made)
 
 
 def _epochs(comparison: Comparison) -> Node | None:

@@ -89,22 +89,38 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     divergence: float | None = None
 
 
-def figures_of(result: Result, epochs: Sequence[EpochPoint], *, epoch: int, metric: str, goal: Goal | None) -> Figures:
-    """The figures of a run that trained. epoch: from 1."""
+def figures_of(
+    result: Result | None, epochs: Sequence[EpochPoint], *, epoch: int, metric: str, goal: Goal | None
+) -> Figures:
+    """The figures of a run that trained; of one without a result those of its epochs. epoch: from 1."""
     at = next((point for point in epochs if point.epoch == epoch), None)
-    losses = [point.loss for point in epochs]
-    met = next((p.seconds for p in epochs if goal is not None and goal.is_met(reading(p, goal.metric))), None)
-    wall = result.wall_seconds
-    spent = _spent(result)
-    return Figures(
+    known = Figures(
         loss_at_epoch=None if at is None else at.loss,
         metric_at_epoch=None if at is None else reading(at, metric),
-        metric_at_end=result.train_loss if metric == _TRAIN_LOSS else result.eval.get(metric),
         eval_at_epoch={} if at is None else at.eval,
-        seconds_to_target=met,
-        loss_per_second=_gained(losses, wall),
+        seconds_to_target=_reached(epochs, goal),
         seconds_per_epoch=sum(point.wall_seconds for point in epochs) / len(epochs) if epochs else None,
-        wall_seconds=wall,
+    )
+    return _so_far(known, epochs) if result is None else _whole(known, epochs, result, metric)
+
+
+def _so_far(known: Figures, epochs: Sequence[EpochPoint]) -> Figures:
+    """Of a run that goes on still, or whose controller is gone."""
+    if not epochs:
+        return known
+    last = epochs[-1]
+    return msgspec.structs.replace(
+        known, loss_per_second=_gained(epochs, last.seconds), wall_seconds=last.seconds, anchor=last.anchor
+    )
+
+
+def _whole(known: Figures, epochs: Sequence[EpochPoint], result: Result, metric: str) -> Figures:
+    spent = _spent(result)
+    return msgspec.structs.replace(
+        known,
+        metric_at_end=result.train_loss if metric == _TRAIN_LOSS else result.eval.get(metric),
+        loss_per_second=_gained(epochs, result.wall_seconds),
+        wall_seconds=result.wall_seconds,
         samples_per_second=result.samples_per_second,
         utilisation=result.utilisation,
         idle_share=spent.get("idle"),
@@ -134,10 +150,20 @@ def shown(value: float | None, figure: Figure) -> str:
     return f"{value:.{figure.digits}g}"
 
 
-def _gained(losses: Sequence[float | None], wall_seconds: float) -> float | None:
-    if len(losses) < 2 or losses[0] is None or losses[-1] is None or wall_seconds <= 0.0:
+def _reached(epochs: Sequence[EpochPoint], goal: Goal | None) -> float | None:
+    """When the goal was met. Where earlier epochs are not known any more, it may have been met in one of them."""
+    for point in epochs if goal is not None else ():
+        if goal is not None and goal.is_met(reading(point, goal.metric)):
+            return None if point is epochs[0] and point.epoch > 1 else point.seconds
+    return None
+
+
+def _gained(epochs: Sequence[EpochPoint], wall_seconds: float) -> float | None:
+    """Fall of the training loss per second, from the first epoch of all."""
+    if len(epochs) < 2 or epochs[0].epoch > 1 or wall_seconds <= 0.0:
         return None
-    return (losses[0] - losses[-1]) / wall_seconds
+    first, last = epochs[0].loss, epochs[-1].loss
+    return None if first is None or last is None else (first - last) / wall_seconds
 
 
 def _spent(result: Result) -> Mapping[str, float]:

@@ -75,16 +75,21 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     objections: tuple[Objection, ...] = ()
 
 
-def epoch_points(folder: RunFolder, result: Result | None) -> tuple[EpochPoint, ...]:
-    """The epochs of a run. One that went on from another begins where the seconds of its result leave room for."""
+def epoch_points(folder: RunFolder, result: Result | None, before: Sequence[EpochPoint] = ()) -> tuple[EpochPoint, ...]:
+    """The epochs of a run. before: of the one that it went on from. It begins where the seconds of its result leave
+    room for; without a result where that one's last epoch before its own ended."""
     try:
         epochs = read_metrics(folder.metrics_path)
     except (FlodlError, OSError):
         return ()
     ends = list(accumulate(epoch.wall_seconds for epoch in epochs))
-    before = max(0.0, result.wall_seconds - ends[-1]) if epochs and epochs[0].epoch and result is not None else 0.0
+    start = 0.0
+    if epochs and epochs[0].epoch and result is not None:
+        start = max(0.0, result.wall_seconds - ends[-1])
+    elif epochs:
+        start = max((point.seconds for point in before if point.epoch <= epochs[0].epoch), default=0.0)
     return tuple(
-        EpochPoint(epoch=e.epoch + 1, loss=e.loss, eval=e.eval, seconds=before + end, wall_seconds=e.wall_seconds,
+        EpochPoint(epoch=e.epoch + 1, loss=e.loss, eval=e.eval, seconds=start + end, wall_seconds=e.wall_seconds,
                    rounds=e.rounds, anchor=e.anchor, divergence=e.divergence)
         for e, end in zip(epochs, ends, strict=True)
     )  # fmt: skip

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from flodl.decide.totals import RankTotals
 from flodl.record.result import Result
-from flodl.report.gain import gain, own_pace
+from flodl.report.gain import gain, own_pace, went_on
 
 __all__ = ["outcome_lines", "print_summary", "rank_table"]
 
@@ -84,7 +84,7 @@ def _gain_lines(result: Result) -> list[str]:
 
 
 def _cells(rank: RankTotals, batches: int, result: Result) -> tuple[str, ...]:
-    wall_seconds, restarts = result.wall_seconds, result.restarts.get(rank.rank, 0)
+    wall_seconds, restarts = _own_seconds(result), result.restarts.get(rank.rank, 0)
     fate = "dead" if rank.rank in result.dead_ranks else ""
     if restarts:
         fate += f"{', ' if fate else ''}restarted {'once' if restarts == 1 else f'{restarts} times'}"
@@ -103,6 +103,13 @@ def _cells(rank: RankTotals, batches: int, result: Result) -> tuple[str, ...]:
         part(rank.averaging_seconds),
         part(rank.idle_seconds),
     )
+
+
+def _own_seconds(result: Result) -> float:
+    """Of training, in which its own ranks were there: of a run that went on the longest time that one accounts for."""
+    if not went_on(result):
+        return result.wall_seconds
+    return max(r.compute_seconds + r.data_wait_seconds + r.averaging_seconds + r.idle_seconds for r in result.per_rank)
 
 
 def _named(evaluation: dict[str, float]) -> dict[str, float]:

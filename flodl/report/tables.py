@@ -21,6 +21,7 @@ from flodl.report.summary import STYLES
 __all__ = ["WIDE_ENOUGH", "arm_cells", "arm_columns", "failures", "mean_cells", "print_comparison"]
 
 WIDE_ENOUGH = 120  # columns, for two blanks between cells
+LONGEST_OWN = 30  # letters of an override that is not torn there
 SHOWN = {"loss_at_epoch", "metric_at_end", "seconds_to_target", "loss_per_second", "wall_seconds", "samples_per_second",
          "utilisation", "rounds", "anchor"}  # fmt: skip
 
@@ -81,8 +82,8 @@ def mean_cells(group: Group, wanted: Sequence[Figure] = FIGURES) -> list[str]:
 
 
 def failures(arms: Sequence[Arm]) -> list[Arm]:
-    """Those that failed, were interrupted or skipped."""
-    return [arm for arm in arms if arm.status in ("failed", "interrupted", "skipped")]
+    """Those that failed, were interrupted or skipped, or have not ended yet."""
+    return [arm for arm in arms if arm.status in ("failed", "interrupted", "skipped", "running")]
 
 
 def _rough(figure: Figure) -> Figure:
@@ -90,20 +91,26 @@ def _rough(figure: Figure) -> Figure:
     return figure if figure.unit == "%" else Figure(figure.name, figure.title, digits=2)
 
 
+def _style(arm: Arm) -> str:
+    return STYLES.get(arm.status, "dim" if arm.status in ("skipped", "running") else "bold red")
+
+
 def _arm_table(comparison: Comparison, arms: Sequence[Arm], padding: int) -> Table:
     wanted = [figure for figure in FIGURES if figure.name in SHOWN]
     table = Table(box=None, pad_edge=False, padding=(0, padding, 0, 0), header_style="bold")
+    own = [clean(text) for arm in arms for text in own_overrides(arm, comparison.shared)]
+    longest = max(map(len, own), default=0) if padding > 1 else 0  # a text is seldom torn where there is room
     for name in ("arm", "overrides", "status", "mode"):
-        table.add_column(name, overflow="fold")
+        table.add_column(name, overflow="fold", min_width=min(longest, LONGEST_OWN) if name == "overrides" else None)
     for title in arm_columns(comparison, wanted):
         table.add_column(title, justify="left" if title == "eval" else "right", overflow="fold")
     figures = {arm.name: arm.figures for arm in comparison.arms}
     for arm in arms:
-        own = " ".join(clean(text) for text in own_overrides(arm, comparison.shared))
-        style = STYLES.get(arm.status, "dim" if arm.status == "skipped" else "bold red")
+        texts = " ".join(clean(text) for text in own_overrides(arm, comparison.shared))
+        style = _style(arm)
         mode = ABSENT if arm.result is None else arm.result.mode
         cells = arm_cells(arm, figures[arm.name], wanted)
-        table.add_row(Text(arm.name), Text(own), Text(arm.status, style=style), Text(mode), *map(Text, cells))
+        table.add_row(Text(arm.name), Text(texts), Text(arm.status, style=style), Text(mode), *map(Text, cells))
     return table
 
 
@@ -128,7 +135,7 @@ def _failure_table(arms: Sequence[Arm], padding: int) -> Table:
         table.add_column(name, overflow="fold")
     for arm in arms:
         reason = "\n".join(clean(line) for line in arm.reason.splitlines())
-        style = "dim" if arm.status == "skipped" else "bold red"
+        style = _style(arm)
         table.add_row(Text(arm.name), Text(arm.status, style=style), Text(f"{arm.attempts}"), Text(reason))
     return table
 

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-import yaml
-
 from flodl.errors import ConfigError, Problem
+from flodl.record.choices import read_choices
 from flodl.spec.codec import decode_job, job_to_plain, load_spec
 from flodl.spec.job import JobSpec
 from flodl.tasks.which import run_folder
@@ -52,12 +51,11 @@ def choices(arguments: Iterable[str]) -> list[str]:
     if typed.get("task") not in ("resume", "eval"):
         return []
     try:
-        path = run_folder(typed.get("run", "last")).choices_path
-        found = yaml.safe_load(path.read_text())["hydra"]["runtime"]["choices"]
-    except (ConfigError, OSError, KeyError, TypeError, yaml.YAMLError):
+        found = read_choices(run_folder(typed.get("run", "last")).choices_path).chosen
+    except ConfigError:
         return []  # whoever needs the run says what is wrong with it
     groups = sorted({key.partition(".")[0] for key in typed if "." in key} - {"hydra", *MANY_GROUPS} - typed.keys())
-    return [f"{group}={found[group]}" for group in groups if isinstance(found.get(group), str)]
+    return [f"{group}={found[group]}" for group in groups if group in found]
 
 
 def _lay_over(plain: dict[str, Any], tree: Mapping[str, Any], path: list[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast, get_args
 import msgspec
 
 from flodl.errors import ConfigError, FlodlError, Problem, TaskFindings
-from flodl.record.folder import RunFolder, newest_run
+from flodl.record.folder import RunFolder, newest_run, was_refused
 from flodl.record.sweep import SweepFolder
 from flodl.record.text import short_path
 from flodl.report.arm import Arm
@@ -132,9 +132,10 @@ def _folders(text: str) -> Iterator[Path]:
     root = Path(path.anchor) if path.is_absolute() else Path.cwd()
     pattern = str(path.relative_to(path.anchor)) if path.is_absolute() else str(path)
     starts = sorted(root.glob(pattern)) if any(mark in text for mark in "*?[") else [root / pattern]
+    is_named = starts == [root / pattern]
     for start in starts:
         here = start.absolute()
-        found = list(_below(here))
+        found = [path for path in _below(here) if (is_named and path == here) or not was_refused(RunFolder(path))]
         yield from found or ([here] if SweepFolder(here).comparison_json_path.is_file() else [])
 
 

@@ -14,6 +14,7 @@ import yaml
 from flodl.__main__ import main
 from flodl.errors import ConfigError, TaskFindings
 from flodl.record.folder import RunFolder
+from flodl.record.result import Run, failed_result
 from flodl.record.sweep import SweepFolder
 from flodl.report.compare import compare, comparison_json
 from flodl.tasks.side_by_side import tell
@@ -100,6 +101,18 @@ def test_no_run_is_compared_twice(here: Path, capsys: pytest.CaptureFixture[str]
     assert len(names(compared(capsys, sweep, f"{sweep}/0"))) == 2
     (here / "again").symlink_to(here / day, target_is_directory=True)
     assert len(names(compared(capsys, day, "again"))) == 2
+
+
+def test_what_was_refused_is_passed_over_where_folders_are_searched(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slip = RunFolder(here / "outputs/2026-01-0 1/13-00-00-ab")
+    shutil.copytree(here / "outputs/2026-01-0 1/12-00-00-ab", slip.path)
+    slip.write_result(failed_result(ConfigError("a slip"), Run(mode="auto", average="auto", world_size=0)))
+    assert names(compared(capsys, "outputs/2026-01-0 1")) == ["12-00-00-ab", "12-00-01-ab"]
+    assert names(compared(capsys, "outputs/2026-01-0 1/1*")) == ["12-00-00-ab", "12-00-01-ab"]
+    assert names(compared(capsys)) == ["0", "1"], "nor is it the last one"
+    assert names(compared(capsys, "outputs/2026-01-0 1/*0-ab", f"{slip.path}")) == ["12-00-00-ab", "13-00-00-ab"]
 
 
 def test_a_sweep_that_is_compared_elsewhere_finds_its_runs_from_there(here: Path) -> None:

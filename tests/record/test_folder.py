@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from flodl.errors import FlodlError
+from flodl.errors import ConfigError, FlodlError
 from flodl.record.fate import tidy
 from flodl.record.folder import RunFolder, newest_run
 from flodl.record.journal import read_journal
 from flodl.record.metrics import read_metrics
-from flodl.record.result import read_result
+from flodl.record.result import Run, failed_result, read_result
 from tests.record.figures import ROSTER, STORY, run_result
 
 NOON = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
@@ -166,6 +166,17 @@ def test_the_newest_run_is_the_one_whose_spec_is_newest_arms_included(runs: Path
     assert newest_run(runs).path == runs / places[0]
     os.utime(runs / places[1] / "spec.json", (2000, 2000))
     assert newest_run(runs).path == runs / places[1]
+
+
+def test_what_was_refused_is_not_the_newest_run_unless_there_is_no_other(runs: Path) -> None:
+    """A slip beside task=resume run=last would else be gone on from at the next try, for ever."""
+    nothing = failed_result(ConfigError("no"), Run(mode="auto", average="auto", world_size=0))
+    for age, found in enumerate((nothing, run_result(), nothing)):
+        folder = RunFolder.adopt(runs / f"{age}")
+        folder.write_spec(b"{}", "0")
+        os.utime(folder.spec_path, (1000 + age, 1000 + age))
+        folder.write_result(found)
+        assert newest_run(runs).path.name == ("0" if age == 0 else "1")
 
 
 def test_without_a_run_the_place_that_was_searched_is_named(runs: Path) -> None:
