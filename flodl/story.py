@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from flodl.caller import Caller
-from flodl.decide.messages import Command, EpochEnded, Event, IntervalEnded, RankDied, RankReady, RunWindow
+from flodl.decide.messages import Command, End, EpochEnded, Event, IntervalEnded, RankDied, RankReady, RunWindow
 from flodl.decide.roster import Place
 from flodl.engine.signals import Stoppable
 from flodl.errors import Interrupted, NotReady, RunLost
@@ -38,6 +38,7 @@ class Story:
         self.folder = folder
         self.caller = caller or Caller()
         self.shown: Terminal | None = None
+        self.end: End | None = None  # how the run ended, once it has: no signal changes that any more
         self._begun = begun
         self._run = Run(mode="auto", average="auto", world_size=0, run_id=folder.run_id)
         self._places: dict[int, Place] = {}

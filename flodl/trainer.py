@@ -51,6 +51,8 @@ from flodl.story import Story
 
 __all__ = ["resolved", "run"]
 
+PATIENCE = 5  # signals, while a result is written
+
 
 def run(
     job: JobSpec,
@@ -76,27 +78,38 @@ def run(
         # Where a detached run's output goes its log is written too: what both would say is said once.
         watched = Console(quiet=True) if job.launch.detach else console
         with closing(folder):
-            end = (_train_here if job.debug.inprocess else _train)(job, story, (*listeners, desk.observe), watched)
-            found = result(end, story.told())
-            _leave(folder, found)
-            desk.conclude(found)
-        _conclude(folder, found, console)
+            end = _trained(job, story, (*listeners, desk.observe), watched)
+            found = _written(end, story)
+            _take_leave(desk, found)
     except (Exception, KeyboardInterrupt) as error:
         told = story.failure(error)
         failed = failed_result(told, story.told())
         with suppress(OSError):  # a full disk refuses this too
             _leave(folder, failed)
-        desk.conclude(failed)
+        _take_leave(desk, failed)
         _say_where(folder, console)
         if told is error:
             raise
         raise told from error
+    with suppress(KeyboardInterrupt):
+        _conclude(folder, found, console)
     return end
 
 
 def resolved(job: JobSpec, places: Sequence[Place]) -> JobSpec:
     """The job as the coordinator runs it: `auto` became a mode. A journal is replayed with this job."""
     return job.replace(elche=job.elche.resolved(resolve_mode(places)))
+
+
+def _trained(job: JobSpec, story: Story, listeners: tuple[drive.Listener, ...], console: Console) -> End:
+    """How the run ended. A signal while what was started is tidied up finds one that is over, and breaks off no more
+    than that."""
+    try:
+        return (_train_here if job.debug.inprocess else _train)(job, story, listeners, console)
+    except KeyboardInterrupt:
+        if story.end is None:
+            raise
+        return story.end
 
 
 def _train(job: JobSpec, story: Story, listeners: tuple[drive.Listener, ...], console: Console) -> End:
@@ -183,7 +196,7 @@ def _train_on(scene: _Scene, story: Story, listeners: tuple[drive.Listener, ...]
             world.launch(hosts, controller.join)
             heard = (folder.observe, keeper.observe, story.observe, shown.observe, story.mourn, *listeners)
             try:
-                end = drive.run(coordinator, world, heard, tick=_tick(story, shown, coordinator))
+                story.end = end = drive.run(coordinator, world, heard, tick=_tick(story, shown, coordinator))
             finally:
                 story.count_strangers(world.server.strangers() - tried)
     story.pass_on()  # what was said of hosts while the run was ended
@@ -217,7 +230,7 @@ def _train_here(job: JobSpec, story: Story, listeners: tuple[drive.Listener, ...
         _begin(job, world, origin)
         heard = (folder.observe, keeper.observe, story.observe, shown.observe, *listeners)
         payload = payload_here(job, place, folder.run_id, threads)
-        end = world.while_driven(lambda: drive.run(coordinator, world, heard), payload)
+        story.end = end = world.while_driven(lambda: drive.run(coordinator, world, heard), payload)
     folder.status.write(coordinator.view(), state=end.status)
     return end
 
@@ -246,6 +259,22 @@ def _leave(folder: RunFolder, found: Result) -> None:
     if trouble:
         with suppress(OSError, ValueError):  # the log may be closed, the disk full
             folder.log.append(trouble)
+
+
+def _written(end: End, story: Story) -> Result:
+    """The result of a run that is over, written: signals that come meanwhile do not change what became of it."""
+    for _ in range(PATIENCE):
+        with suppress(KeyboardInterrupt):
+            found = result(end, story.told())
+            _leave(story.folder, found)
+            return found
+    raise KeyboardInterrupt
+
+
+def _take_leave(desk: Desk, found: Result) -> None:
+    """Loggers' last words. The result is written: a signal, or a full disk, costs these and nothing else."""
+    with suppress(KeyboardInterrupt, OSError):
+        desk.conclude(found)
 
 
 def _conclude(folder: RunFolder, found: Result, console: Console) -> None:

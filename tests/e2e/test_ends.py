@@ -75,6 +75,35 @@ def test_a_second_signal_ends_everything_now(tmp_path: Path) -> None:
         assert run.result["status"] == "interrupted"
 
 
+LOUD = """
+import os, signal, time
+class Loud:
+    def begin(self, run): ...
+    def log(self, figures, step, at): ...
+    def end(self, status, figures):
+        for _ in range(5):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.05)
+        time.sleep(60)
+    def compare(self, sweep): ...
+"""
+
+
+@pytest.mark.row(14)
+def test_signals_after_the_end_change_nothing_of_what_became_of_the_run(tmp_path: Path) -> None:
+    """While ranks leave, the result is written, and loggers say their last words."""
+    (tmp_path / "loud.py").write_text(LOUD)
+    arguments = ("model=mlp", "trainer.num_epochs=1", "hydra.run.dir=run", "+logger.loud._target_=loud.Loud")
+    with command(tmp_path, *arguments) as run:
+        journal = tmp_path / "run" / "journal.jsonl"
+        run.until(lambda: journal.is_file() and '"type":"End"' in journal.read_text())
+        run.signal(signal.SIGINT)
+        assert run.end(30.0) == 0
+        assert (run.result["status"], run.result["exit_code"]) == ("done", 0)
+        assert "done: all 1 epochs are done" in run.output
+        assert (tmp_path / "run" / "report.html").is_file()
+
+
 def test_a_killed_controller_with_a_stopped_rank_leaves_nothing_behind(tmp_path: Path) -> None:
     with command(tmp_path, *LONG) as run:
         run.trains()
