@@ -66,6 +66,7 @@ class Feed:
         self.device = device
         self._pin = loading.pin_memory
         self._reader = Reader(dataset, seed=seed, name=loading.name, repeated=loading.repeated)
+        self._is_there = self._reader.lies_on(device)
         self._workers = Workers(self._reader, loading.num_workers, loading.prefetch) if loading.num_workers else None
         self._ahead: deque[tuple[Range, ...]] = deque()  # batches that are wanted and on their way
         self._rest: deque[tuple[Range, ...]] = deque()  # held beyond those
@@ -95,7 +96,8 @@ class Feed:
             inputs = self._reader.batch(pieces)
         else:
             pieces, inputs = self._fetch(self._workers)
-        inputs = moved(inputs, self.device, pin=self._pin)
+        if not self._is_there:
+            inputs = moved(inputs, self.device, pin=self._pin)
         return Batch(inputs, pieces[0].epoch, pieces[0].start, num_samples(pieces))
 
     def close(self) -> None:

@@ -61,6 +61,10 @@ class Reader:
         self._home = dataset.tensors[0].device if is_in_memory(dataset) else CPU
         self._orders: dict[int, Tensor] = {}
 
+    def lies_on(self, device: torch.device) -> bool:
+        """Whether its batches are on the device as they are read."""
+        return is_in_memory(self.dataset) and all(tensor.device == device for tensor in self.dataset.tensors)
+
     def batch(self, pieces: Sequence[Range]) -> Any:
         """The samples at these positions of one epoch, collated, where the data set lies. Raises FlodlError."""
         order = self._order(pieces[0].epoch)
