@@ -160,6 +160,10 @@ class Ledger(msgspec.Struct, kw_only=True):
         """Samples that `rank` has reported for the round that is not accepted yet."""
         return num_samples(self.trained.get(rank, ()))
 
+    def left(self, epoch: int) -> int:
+        """Samples of `epoch` that are not accepted yet."""
+        return self.epoch_samples - num_samples(self.done.get(epoch, ()))
+
     def is_done(self, epoch: int) -> bool:
         """True when every sample of `epoch` is accepted."""
         return epoch < self.opened and num_samples(self.done[epoch]) == self.epoch_samples

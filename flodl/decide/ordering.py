@@ -114,9 +114,10 @@ def _request(mind: Mind, callback_rank: int) -> tuple[Request, str]:
         why = f"{num_rounds} rounds for about {GRANT_MS / 1000:g} s; {quotas.reason}"
     if mind.is_solo:
         gradients = elche.averages == "gradients"
-        by_rank = {callback_rank: 1 if gradients else pace.grant_rounds}
-        num_rounds = pace.grant_rounds if gradients else 1
-        why = f"one device: nothing to average; {pace.grant_rounds} batches for about {GRANT_MS / 1000:g} s"
+        batches = pace.grant(-(-state.ledger.left(state.ledger.epoch or 0) // sizes[callback_rank]))
+        by_rank = {callback_rank: 1 if gradients else batches}
+        num_rounds = batches if gradients else 1
+        why = f"one device: nothing to average; {batches} batches for about {GRANT_MS / 1000:g} s"
     elif mind.works_alone and not elche.is_sync:
         num_rounds, why = 1, f"gradients are averaged once per window; {quotas.reason}"
     previous = state.order

@@ -22,6 +22,7 @@ __all__ = ["GRANT_MS", "Pace"]
 GRANT_MS = 1000.0  # what a grant is sized for: its edge costs a few milliseconds of an idle device
 MAX_GRANT_ROUNDS = 1000
 DETERMINISTIC_GRANT_ROUNDS = 16
+SHORT_GRANT = 0.5  # what is left of an epoch after a grant, as a part of it, that is taken with it
 GRANT_GROWTH = 4  # a grant is at most this many times the one before it: the first timings are set-up time
 
 
@@ -100,6 +101,10 @@ class Pace:
             return
         fitting = int(GRANT_MS * max(1, units) / wall_ms) if wall_ms > 0.0 else self.grant_rounds * GRANT_GROWTH
         self.grant_rounds = max(1, min(fitting, self.grant_rounds * GRANT_GROWTH, MAX_GRANT_ROUNDS))
+
+    def grant(self, left: int) -> int:
+        """Batches of one device's next grant, with `left` to the epoch's end: a short rest is not worth an edge."""
+        return left if left <= (1.0 + SHORT_GRANT) * self.grant_rounds else self.grant_rounds
 
     def quotas(self, epoch_batches: int, slack_ms: Mapping[int, float]) -> Quotas:
         """Batches per rank of the next window."""

@@ -115,6 +115,13 @@ def test_a_grant_that_took_no_time_grows_as_far_as_it_may() -> None:
     assert pace.grant_rounds == 4
 
 
+@pytest.mark.parametrize(("left", "batches"), [(300, 100), (151, 100), (150, 150), (100, 100), (7, 7)])
+def test_a_short_rest_of_an_epoch_is_taken_with_the_grant_before_it(left: int, batches: int) -> None:
+    pace = Pace(job_of("cpu_cadence"), (0,))
+    pace.grant_rounds = 100
+    assert pace.grant(left) == batches
+
+
 def test_settling_is_the_meta_controllers_word() -> None:
     assert not Pace(job_of("cpu_cadence"), (0, 1)).is_settled
 
