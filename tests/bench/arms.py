@@ -27,13 +27,13 @@ def run(folder: Path, section: Section, arms: Sequence[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "section.json").write_bytes(msgspec.json.format(msgspec.json.encode(section)))
     seeds = "trainer.seed=" + ",".join(map(str, section.seeds))
-    for name in (SOLO, *arms):
+    for name in (SOLO, *(arm for arm in arms if arm != DDP)):
         own = (*section.overrides, *(section.alone if name == SOLO else ARMS[name]))
         cores = max(1, section.cores // len(SPEEDS[section.cluster])) if name == SOLO else section.cores
         place = f"hydra.sweep.dir={(folder / name).absolute()}"
         _flodl((*own, seeds, place, "hydra.launcher.skip_completed=true"), cores, bool(section.gpu))
-    if section.gpu:
-        return  # torch DDP has no second GPU here
+    if DDP not in arms or section.gpu:  # torch DDP has no second GPU there
+        return
     for number, seed in enumerate(section.seeds):
         out = folder / DDP / f"{seed}.json"
         if not out.exists():
@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--cluster", default="rehearsal", choices=list(SPEEDS))
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=list(ARMS))
+    parser.add_argument("--arms", nargs="+", default=[DDP, *ARMS], choices=[DDP, *ARMS])
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an override for all of them")
     asked = parser.parse_args()
     section = Section(model=asked.model, dataset=asked.dataset, cluster=asked.cluster, epochs=asked.epochs,

@@ -94,15 +94,13 @@ def test_who_is_left_is_set_free_and_saves_or_goes_on(
         assert bundle_is_whole(run)
 
 
-def test_a_signal_during_a_large_averaging_is_no_error_of_nccl(tmp_path: Path) -> None:
-    for number in range(TERMS):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        with command(folder, *WIDE, "elche=nccl_cadence", "trainer.num_epochs=100000", gpus=True) as run:
-            trains(run, 2 * GPUS)
-            time.sleep(0.02 * number)
-            run.signal(signal.SIGTERM)
-            assert run.end() == 75, run.output
-            assert "NCCL" not in run.output.partition("averag")[2], run.output
-            wait_gone(run.family, 5.0)
-            assert bundle_is_whole(run)
+@pytest.mark.parametrize("number", range(TERMS))
+def test_a_signal_during_a_large_averaging_is_no_error_of_nccl(number: int, tmp_path: Path) -> None:
+    with command(tmp_path, *WIDE, "elche=nccl_cadence", "trainer.num_epochs=100000", gpus=True) as run:
+        trains(run, 2 * GPUS)
+        time.sleep(0.02 * number)
+        run.signal(signal.SIGTERM)
+        assert run.end() == 75, run.output
+        assert "NCCL" not in run.output.partition("averag")[2], run.output
+        wait_gone(run.family, 5.0)
+        assert bundle_is_whole(run)
