@@ -19,19 +19,16 @@ from flodl.spec.outer import OuterConfig
 from flodl.spec.stop import StopConfig
 
 if TYPE_CHECKING:
-    from flodl.engine.callables import LoopFn, ModelFactory, OptimFactory, SchedulerFn, TrainStep
+    from flodl.engine.callables import SchedulerFn
 
 __all__ = ["Factories", "Start", "TrainerBuilder"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Factories:
-    """What is trained, how gradients become updates, and what a step computes; or a whole loop in place of them."""
+    """Key of the tree -> what was handed in for it: model, optim and step, or a whole loop in place of them."""
 
-    model: ModelFactory | None = None
-    optim: OptimFactory | None = None
-    step: TrainStep | None = None
-    loop: LoopFn | None = None
+    given: Mapping[str, Any]
 
 
 class Start(Protocol):

@@ -5,7 +5,7 @@ Ranks are counted in the order of the hosts, as in a file. docs/clusters.md says
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -99,8 +99,8 @@ class ClusterBuilder:
 
     def ranks(self, numbers: Sequence[int]) -> ClusterBuilder:
         """The host's ranks, written down as a check: they must be those that are counted."""
-        at = max(0, len(self._hosts) - 1)
-        return replace(self, _ranks=(*self._ranks, (at, tuple(numbers))))
+        at, said = max(0, len(self._hosts) - 1), tuple(numbers) if isinstance(numbers, Iterable) else (numbers,)
+        return replace(self, _ranks=(*self._ranks, (at, said)))
 
     def nccl_socket_ifname(self, interface: str) -> ClusterBuilder:
         """The network interface of NCCL and gloo; needed on each of several hosts."""
@@ -136,9 +136,10 @@ class ClusterBuilder:
 
     def env(self, variables: Mapping[str, str]) -> ClusterBuilder:
         """Variables of this host's ranks; before the first host: of every rank."""
+        said = dict(variables) if isinstance(variables, Mapping) else variables
         if not self._hosts:
-            return replace(self, _cluster=(*self._cluster, ("env", dict(variables))))
-        return self._says("env", dict(variables))
+            return replace(self, _cluster=(*self._cluster, ("env", said)))
+        return self._says("env", said)
 
     def ssh_target(self, target: str) -> ClusterBuilder:
         return self._says("ssh.target", target)

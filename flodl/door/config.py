@@ -6,9 +6,10 @@ Fields that a job has not (figures told to functions of the program) stay with t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from flodl.decide.totals import EpochMetrics
 from flodl.spec.checkpoint import CheckpointConfig
@@ -102,6 +103,10 @@ class TrainerConfig:
     trusted_targets: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
 
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed."""
+        return replace(self, **changes)
+
 
 _TRAINER = ("batch_size", "num_epochs", "seed", "deterministic", "max_grad_norm", "limit_batches", "accumulate",
             "micro_batch", "precision", "compile", "ema")  # fmt: skip
@@ -117,7 +122,7 @@ def laid(config: TrainerConfig) -> dict[str, Any]:
         if isinstance(value, Value):
             found[block] = value_to_plain(value)
     for key in _TRAINER:
-        found[f"trainer.{key}"] = getattr(config, key)
+        found[f"trainer.{key}"] = _number(getattr(config, key))
     policy, path = config.epoch_callback_policy, config.resume_from
     found |= {
         "name": config.name,
@@ -128,3 +133,10 @@ def laid(config: TrainerConfig) -> dict[str, Any]:
         "trusted_targets": list(config.trusted_targets) or None,
     }
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _number(value: Any) -> Any:
+    """NumPy's numbers as Python's."""
+    if isinstance(value, bool | int | float):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value) if isinstance(value, Real) else value

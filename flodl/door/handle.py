@@ -16,7 +16,9 @@ from flodl.decide.messages import CallbackResult, Command, End, EpochEnded, Even
 from flodl.decide.totals import EpochMetrics
 from flodl.door.config import EvalResultFn, MetricsFn
 from flodl.door.signals import ProgramSignals
+from flodl.door.telling import Telling
 from flodl.engine.signals import Stoppable
+from flodl.errors import RunLost
 from flodl.record.folder import RunFolder
 from flodl.spec.job import JobSpec
 from flodl.tasks import failure
@@ -29,7 +31,7 @@ __all__ = ["RunHandle", "TrainedState"]
 POLL_SECONDS = 0.2  # Ctrl-C is seen between two looks
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class TrainedState:
     """What a run has come to: the consensus of its last averaging, under the model's own names, on the CPU.
 
@@ -46,6 +48,11 @@ class TrainedState:
         """For `model.load_state_dict`."""
         return {**self.params, **self.buffers}
 
+    def __repr__(self) -> str:
+        """In short: a notebook shows it at the end of a cell."""
+        sizes = f"{len(self.params)} params of {sum(map(_size, self.params.values())):,} numbers"
+        return f"TrainedState({sizes}, {len(self.buffers)} buffers, {self.folder})"
+
 
 class RunHandle:
     """Made by `Trainer.run`. spec: what runs. folder: where its files lie."""
@@ -61,6 +68,7 @@ class RunHandle:
         self.spec = spec
         self.folder = folder.path
         self._metrics_fn, self._eval_result_fn = metrics_fn, eval_result_fn
+        self._telling = Telling(self._misled)
         self._record = folder
         self._epochs: queue.SimpleQueue[EpochMetrics] = queue.SimpleQueue()
         self._lock = threading.RLock()
@@ -71,6 +79,9 @@ class RunHandle:
         self._end: End | None = None
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
+
+    def __repr__(self) -> str:
+        return f"RunHandle({self.folder}, {'over' if self.is_over else 'under way'})"
 
     def next_metrics(self) -> EpochMetrics | None:
         """Wait for the next epoch's figures; None once the run is over and all were taken."""
@@ -108,17 +119,19 @@ class RunHandle:
         end with (ConfigError, NotReady, RunFailed, RunLost, Interrupted), or what a callback of this program raised.
         """
         assert self._thread is not None
+        if self._telling.is_here:
+            raise RuntimeError("join() is called by a function that the run waits for; stop() ends the run from there")
         while self._thread.is_alive():  # in pieces: a signal is heard between two of them
             self._thread.join(POLL_SECONDS)
         self._signals.end()
-        if self._error is not None:
-            raise self._error
+        if (error := self._telling.error or self._error) is not None:
+            raise error
         assert self._end is not None
         error = failure(self._end)
         if error is not None:
             error.is_told = True  # the run's summary ends with it
             raise error
-        return _state(self._record, self.spec)
+        return _state(self._record, self.spec, self._end)
 
     # ------------------------------------------------------------------------------------------------- for Trainer
 
@@ -130,6 +143,7 @@ class RunHandle:
                 self._end = work()
             except BaseException as error:  # noqa: BLE001  raised again by `join`
                 self._error = error
+            self._telling.end(lambda: bool(self._hurry_reason))
 
         self._signals.begin()
         self._thread = threading.Thread(target=run, name="flodl-run")
@@ -151,10 +165,10 @@ class RunHandle:
             if isinstance(command, EpochEnded):
                 self._epochs.put(command.metrics)
                 if self._metrics_fn is not None:
-                    self._metrics_fn(command.metrics)
+                    self._telling.tell("metrics_fn", self._metrics_fn, command.metrics)
         if isinstance(event, WindowDone | Goodbye) and self._eval_result_fn is not None:
             for result in filter(_is_evaluation, event.callbacks):
-                self._eval_result_fn(result.epoch, result.values)
+                self._telling.tell("eval_result_fn", self._eval_result_fn, result.epoch, result.values)
 
     def interrupt(self, reason: str) -> None:
         """The program was told to end: the run ends at its next averaging, saved, and `join` raises Interrupted."""
@@ -166,6 +180,10 @@ class RunHandle:
         if self._world is not None:
             self._world.hurry(reason)
 
+    def _misled(self, name: str, error: BaseException) -> None:
+        """A function of the program raised: what was trained is saved, and `join` raises it."""
+        self.stop(f"{name} raised {type(error).__name__}: {error}")
+
     def _ask(self, reason: str, status: StopStatus) -> None:
         with self._lock:  # reentrant: a signal may come while it is held
             self._asked = self._asked or (reason, status)
@@ -173,12 +191,18 @@ class RunHandle:
                 self._world.request_stop(reason, status)
 
 
+def _size(tensor: Tensor) -> int:
+    return tensor.numel()
+
+
 def _is_evaluation(result: CallbackResult) -> bool:
     return result.name == "eval" and result.ok and bool(result.values)
 
 
-def _state(folder: RunFolder, job: JobSpec) -> TrainedState:
+def _state(folder: RunFolder, job: JobSpec, end: End) -> TrainedState:
     from flodl.engine.trained import trained
 
+    if end.status == "stopped" and job.loop is None and not folder.weights_path.exists():
+        raise RunLost(f"{folder.path}: the run ended before anything was trained: {end.reason}")
     params, buffers = trained(folder, job.checkpoint, needed=job.loop is None)
     return TrainedState(params=params, buffers=buffers, folder=folder.path)

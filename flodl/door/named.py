@@ -6,6 +6,7 @@ program's own script (as file and name) have one: they mean the same on every ho
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import inspect
@@ -15,14 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from flodl.door.places import MAIN, is_own, script
 from flodl.engine.trust import Trust
 from flodl.errors import Problem
 from flodl.spec.component import Component, component, component_tree
 from flodl.spec.trust import ALLOWED_PACKAGES, is_under
 
-__all__ = ["Live", "Names", "live_tree", "path_of", "words_of"]
-
-MAIN = "__main__"
+__all__ = ["Live", "Names", "is_factory", "live_tree", "path_of", "takes_optimizer", "words_of"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Names:
             return dict(cast("Mapping[str, Any]", given))
         if isinstance(given, str):
             return self._named(key, given)
-        callee, arguments = _unwrapped(given)
+        callee, arguments = _unwrapped(key, given)
         path = path_of(callee) if callee is not None else None
         made = None if path is None else self._plain(key, path, callee, arguments)
         if made is not None:
@@ -89,8 +89,10 @@ def path_of(callee: Any) -> str | None:
     if _led(sys.modules.get(module), name) is not callee:
         return None
     if module == MAIN:
-        script = _script()
-        return None if script is None else f"{script}.{name}"
+        program = script()
+        return None if program is None else f"{program}.{name}"
+    if is_own(module):
+        return None
     parts = module.split(".")
     for end in range(1, len(parts) + 1):
         place = ".".join(parts[:end])
@@ -99,9 +101,22 @@ def path_of(callee: Any) -> str | None:
     return None
 
 
+def is_factory(given: Any) -> bool:
+    """Whether it is something to be called: a function, a class, or a partial of one."""
+    return inspect.isroutine(given) or inspect.isclass(given) or isinstance(given, functools.partial)
+
+
+def takes_optimizer(kind: Any) -> bool:
+    """Whether a class is one of torch's schedulers."""
+    torch = sys.modules.get("torch.optim.lr_scheduler")
+    return torch is not None and issubclass(kind, torch.LRScheduler)
+
+
 def words_of(given: Any) -> str:
     """What a live thing is, for people."""
     callee = given.func if isinstance(given, functools.partial) else given
+    if inspect.isclass(callee):
+        return f"{callee.__module__}.{callee.__qualname__}"
     code = getattr(callee, "__code__", None)
     if code is not None:
         return f"{callee.__qualname__} ({Path(code.co_filename).name}:{code.co_firstlineno})"
@@ -131,22 +146,23 @@ def _is_partial(key: str, callee: Any) -> bool:
     if key in ("model", "dataset", "dataset.train", "dataset.eval"):
         return False
     if key == "scheduler" and inspect.isclass(callee):
-        torch = sys.modules.get("torch.optim.lr_scheduler")
-        return torch is not None and issubclass(callee, torch.LRScheduler)
+        return takes_optimizer(callee)
     return key == "optim" or not inspect.isclass(callee)
 
 
 def _is_called(key: str, given: Any) -> bool:
-    """True for a live factory; a live data set, step or function is handed over as it is."""
-    is_function = inspect.isroutine(given) or inspect.isclass(given) or isinstance(given, functools.partial)
-    return (
-        key in ("model", "optim", "scheduler") or (key.startswith("dataset") and is_function) or inspect.isclass(given)
-    )
+    """True for a live factory; a live data set, step, schedule or function is handed over as it is."""
+    if key in ("model", "optim"):
+        return True
+    return is_factory(given) if key == "scheduler" or key.startswith("dataset") else inspect.isclass(given)
 
 
-def _unwrapped(given: Any) -> tuple[Callable[..., Any] | None, dict[str, Any]]:
+def _unwrapped(key: str, given: Any) -> tuple[Callable[..., Any] | None, dict[str, Any]]:
     """The class or function, and the keyword arguments that it was given; None for anything else."""
     arguments: dict[str, Any] = {}
+    if key == "scheduler" and dataclasses.is_dataclass(given) and not isinstance(given, type):
+        said = ((part, getattr(given, part.name)) for part in dataclasses.fields(given) if part.init)
+        return type(given), {part.name: value for part, value in said if value != part.default}
     if isinstance(given, functools.partial):
         found = cast("functools.partial[Any]", given)
         if found.args:
@@ -181,18 +197,3 @@ def _located(path: str) -> tuple[Any, str]:
         found = _led(module, name)
         return found, "" if found is not None else f"{place} has no {name}"
     return None, "there is no such module"
-
-
-def _script() -> str | None:
-    """The program's own file as a module of the working folder; None where no rank could import it."""
-    main = sys.modules[MAIN]
-    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
-    if spec is not None:
-        return str(spec.name)
-    if not isinstance(file, str):
-        return None
-    path, here = Path(file).resolve(), Path.cwd().resolve()
-    if path.suffix != ".py" or not path.is_relative_to(here):
-        return None
-    parts = path.relative_to(here).with_suffix("").parts
-    return ".".join(parts) if all(part.isidentifier() for part in parts) else None

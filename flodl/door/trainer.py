@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flodl.door.asked import call_problems, kind_problems, shown
 from flodl.door.builder import Factories, TrainerBuilder
 from flodl.door.config import TrainerConfig, laid
 from flodl.door.handle import RunHandle
@@ -38,7 +39,7 @@ class Trainer:
     @staticmethod
     def builder(model_factory: ModelFactory, optim_factory: OptimFactory, train_step: TrainStep) -> TrainerBuilder:
         """The same as `run` with a `TrainerConfig`, said in a chain that ends with ``.run()``."""
-        return TrainerBuilder(Factories(model=model_factory, optim=optim_factory, step=train_step), _Start())
+        return TrainerBuilder(_parts(model_factory, optim_factory, train_step), _Start())
 
     @staticmethod
     def run(
@@ -49,7 +50,7 @@ class Trainer:
         Raises ConfigError with everything that is wrong with what was asked for; what goes wrong later is raised by
         `RunHandle.join`.
         """
-        return _Start().run(Factories(model=model_factory, optim=optim_factory, step=train_step), config)
+        return _Start().run(_parts(model_factory, optim_factory, train_step), config)
 
     @staticmethod
     def run_loop(fn: LoopFn, config: TrainerConfig) -> RunHandle:
@@ -61,14 +62,14 @@ class Trainer:
         nothing is saved on the way but what fn saves. Of the config count cluster, dataset, batch_size, seed, loader,
         elche's mode (which names the backend), save_path and name. Raises ConfigError.
         """
-        return _Start().run(Factories(loop=fn), config)
+        return _Start().run(Factories({"loop": fn}), config)
 
     @staticmethod
     def spec(
         model_factory: ModelFactory, optim_factory: OptimFactory, train_step: TrainStep, config: TrainerConfig
     ) -> JobSpec:
         """The job that `run` would start. Raises ConfigError."""
-        return _Start().spec(Factories(model=model_factory, optim=optim_factory, step=train_step), config)
+        return _Start().spec(_parts(model_factory, optim_factory, train_step), config)
 
 
 class _Start:
@@ -114,10 +115,15 @@ def _forked(live: Sequence[Live]) -> ForkedAgent | None:
     return ForkedAgent()
 
 
+def _parts(model_factory: ModelFactory, optim_factory: OptimFactory, train_step: TrainStep) -> Factories:
+    return Factories({"model": model_factory, "optim": optim_factory, "step": train_step})
+
+
 def _job(factories: Factories, config: TrainerConfig) -> tuple[JobSpec, tuple[Live, ...]]:
     from flodl.door.tree import job_from
 
     names = Names()
+    config = _sound(factories, config, names.problems)
     words, over = list(config.overrides), laid(config)
     if isinstance(config.cluster, str):
         words.append(f"cluster={config.cluster}")
@@ -127,7 +133,7 @@ def _job(factories: Factories, config: TrainerConfig) -> tuple[JobSpec, tuple[Li
             words.append(f"{key}={tree}")
         elif tree is not None:
             over[key] = tree
-    if factories.loop is not None:
+    if "loop" in factories.given:
         words.append("model=none")
     _lay_data(config, names, words, over)
     if names.trusted:
@@ -145,19 +151,32 @@ def _job(factories: Factories, config: TrainerConfig) -> tuple[JobSpec, tuple[Li
     return job, tuple(names.live)
 
 
+def _sound(factories: Factories, config: Any, problems: list[Problem]) -> TrainerConfig:
+    """The config without the fields that are of another kind; these are told. Raises ConfigError where it is none."""
+    if not isinstance(config, TrainerConfig):
+        raise ConfigError([Problem(key="config", value=shown(config), constraint="is no TrainerConfig",
+                                   remedy="write TrainerConfig(dataset=..., batch_size=64)")])  # fmt: skip
+    found = list(kind_problems(config))
+    problems.extend(found)
+    usual = TrainerConfig()
+    sound = config.replace(**{problem.key: getattr(usual, problem.key) for problem in found})
+    data = {"dataset": config.dataset, "dataset.eval": config.eval_dataset}
+    told = {"metrics_fn": config.metrics_fn, "eval_result_fn": config.eval_result_fn}
+    called = {key: given for key, given in (data | told).items() if given is not None}
+    for key, given in {**_callables(factories, sound), **called}.items():
+        problems.extend(call_problems(key, given))
+    return sound
+
+
 def _callables(factories: Factories, config: TrainerConfig) -> dict[str, Any]:
     """Key -> what was given for it."""
     given = {
-        "loop": factories.loop,
-        "model": factories.model,
-        "optim": factories.optim,
-        "step": factories.step,
         "scheduler": config.scheduler_fn,
         "callbacks.epoch_fn": config.epoch_fn,
         "callbacks.eval_fn": config.eval_fn,
         "callbacks.checkpoint_fn": config.checkpoint_fn,
     }
-    return {key: value for key, value in given.items() if value is not None}
+    return {**factories.given, **{key: value for key, value in given.items() if value is not None}}
 
 
 def _lay_data(config: TrainerConfig, names: Names, words: list[str], over: dict[str, Any]) -> None:

@@ -79,5 +79,5 @@ def test_what_is_held_is_found_by_its_key_alone() -> None:
 def test_a_callable_from_outside_the_project_is_trusted_because_the_program_has_it(tmp_path: Path) -> None:
     job = spec(TrainerConfig(dataset=parts.points, overrides=("model=mlp",)), nn.Identity)
     assert (job.model, job.trusted_targets) == (Component(target="torch.nn.Identity"), ())
-    outside = spec(TrainerConfig(dataset=pytest.approx))
+    outside = spec(TrainerConfig(dataset=pytest.deprecated_call))
     assert outside.trusted_targets == (outside.dataset.target,)
