@@ -22,7 +22,8 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     name: how it is called in its sweep. overrides: what was typed or swept for it. folder: where its run lies,
     relative to the sweep's folder where it is inside. attempts: how often it was begun; 0: never. result: None where
     it left none, or has none yet (running). seed, num_workers (of its loader): of its job, None where that is unknown.
-    epochs: what its metrics tell, and those of the run that it went on from.
+    data: a hash of which data set and step it had, "" where that is unknown. epochs: what its metrics tell, and those
+    of the run that it went on from.
     """
 
     name: str
@@ -34,7 +35,15 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     result: Result | None = None
     seed: int | None = None
     num_workers: int | None = None
+    data: str = ""
     epochs: tuple[EpochPoint, ...] = ()
+
+    @property
+    def mode(self) -> str:
+        """How it averaged, as people say it; "" where that is not known."""
+        if self.result is None:
+            return ""
+        return "solo" if self.result.world_size == 1 else self.result.mode
 
     @property
     def has_trained(self) -> bool:

@@ -80,9 +80,10 @@ def compare(arms: Sequence[Arm], question: Question | None = None) -> Comparison
     titles = _titles(metric, epoch, goal)
     verdicts = _verdicts(all_compared, wanted, titles, less=less, is_whole=is_whole, is_given=_is_given(goal))
     by = verdicts[0].by if verdicts else wanted
+    after = _cautions(all_compared, verdicts, goal, epoch)
     before = _unmet(all_compared, goal, asked.by and wanted, verdicts, titles)
     return Comparison(
-        conclusion=" ".join([*before, _conclusion(groups, verdicts, metric), *_at_once(all_compared, goal, by)]),
+        conclusion=" ".join([*before, _conclusion(groups, verdicts, metric), *after]),
         epoch=epoch,
         metric=metric,
         less=less,
@@ -239,13 +240,33 @@ def _unmet(
         yield f"Nothing tells the {titles[asked]} (by={asked})."
 
 
-def _at_once(arms: Sequence[Compared], goal: Goal | None, by: Criterion) -> Iterator[str]:
-    """Where the time to equal quality is that of the first epoch."""
-    counted = [arm for arm in arms if arm.counts and arm.figures is not None and arm.epochs]
-    if by != "time_to_target" or goal is None or goal.is_given or len(counted) < 2:
+def _cautions(arms: Sequence[Compared], verdicts: Sequence[Verdict], goal: Goal | None, epoch: int) -> Iterator[str]:
+    """What to know before the first verdict is believed."""
+    counted = [arm for arm in arms if arm.counts]
+    if len({arm.group for arm in counted}) < 2 or not verdicts:
         return
-    if all(arm.figures is not None and arm.figures.seconds_to_target == arm.epochs[0].seconds for arm in counted):
-        yield "Every arm reached it with its first epoch, so it says how fast an epoch is; target= sets a harder one."
+    yield from _at_once(counted, verdicts[0], goal)
+    if len({arm.data for arm in counted if arm.data}) > 1:
+        yield "These arms did not all have the same data and step, so losses and qualities do not compare."
+    ends = {arm.epochs[-1].epoch for arm in counted if arm.epochs}
+    if len(ends) > 1 and verdicts[0].by in ("time_to_target", "quality"):
+        span = f"They end with epoch {min(ends)} to {max(ends)} and are compared at epoch {epoch}"
+        yield f"{span}; by=quality_at_end compares their ends."
+
+
+def _at_once(counted: Sequence[Compared], first: Verdict, goal: Goal | None) -> Iterator[str]:
+    """Where the time to equal quality is that of the first epoch."""
+    if first.by != "time_to_target" or goal is None or goal.is_given:
+        return
+    ahead = [arm for arm in counted if arm.group in (first.winner, first.runner_up)]
+    for arms, who in ((counted, "Every arm"), (ahead, "Each of these two")):
+        if all(_is_at_once(arm) for arm in arms):
+            yield f"{who} reached it with its first epoch, so it says how fast an epoch is; target= sets a harder one."
+            return
+
+
+def _is_at_once(arm: Compared) -> bool:
+    return arm.figures is not None and bool(arm.epochs) and arm.figures.seconds_to_target == arm.epochs[0].seconds
 
 
 def _conclusion(groups: Sequence[Group], verdicts: Sequence[Verdict], metric: str) -> str:

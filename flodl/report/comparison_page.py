@@ -104,9 +104,8 @@ def _arms(comparison: Comparison) -> Node:
     rows: list[Sequence[Node | str]] = []
     for arm in comparison.arms:
         cells = [_figure_cell(arm, figure, best[figure.name]) for figure in FIGURES]
-        mode = ABSENT if arm.result is None else arm.result.mode
         own = codes(own_overrides(arm, comparison.shared))
-        rows.append([_arm_name(arm), own, badge(arm.status), mode, *cells])
+        rows.append([_arm_name(arm), own, badge(arm.status), arm.mode or ABSENT, *cells])
     goal = "" if comparison.target is None else f" Target: {goal_words(comparison.target)}."
     return section("Every arm", node("p", f"The best value of a column is bold.{goal}", class_="soft"),
                    table("Figures of every arm", columns, rows))  # fmt: skip

@@ -34,7 +34,7 @@ def charts(comparison: Comparison, traces: Mapping[str, Trace]) -> list[Chart]:
     """The figures that have anything to show. traces: by the arms' names."""
     arms = drawn_arms(comparison)
     groups = {group.name: number for number, group in enumerate(comparison.groups)}
-    found = [*_epoch_charts(comparison.metric, arms, groups), *_round_charts(arms, groups, traces)]
+    found = [*_epoch_charts(comparison, arms, groups), *_round_charts(arms, groups, traces)]
     return [chart for chart in found if not chart.is_empty]
 
 
@@ -44,25 +44,31 @@ def thinned(points: Sequence[T], most: int) -> Sequence[T]:
     return points[::-1][::size][::-1]
 
 
-def _epoch_charts(metric: str, arms: Sequence[Compared], groups: Mapping[str, int]) -> list[Chart]:
+def _epoch_charts(comparison: Comparison, arms: Sequence[Compared], groups: Mapping[str, int]) -> list[Chart]:
+    metric = comparison.metric
     loss: _Reading = lambda point: point.loss  # noqa: E731
     judged: _Reading = lambda point: reading(point, metric)  # noqa: E731
-    asked = [("loss", "training loss", loss)]
+    asked = [("loss", "training loss", loss, _has_magnitudes(arms, loss))]
     said = "A line per arm; the mean over seeds in bold." if len(arms) > 1 else "At the end of each epoch."
     if metric != f"{TRAIN}loss":
-        asked.append(("eval", metric_words(metric), judged))
+        asked.append(("eval", metric_words(metric), judged, comparison.less and _has_magnitudes(arms, judged)))
     return [
         chart
-        for key, title, of in asked
+        for key, title, of, log in asked
         for chart in (
             Chart(key=f"{key}-epoch", title=f"{title.capitalize()} against epochs", x="epoch", y=title, whole=True,
-                  said=said,
+                  said=said, log=log,
                   lines=_lines(arms, groups, of, lambda point: float(point.epoch))),
             Chart(key=f"{key}-seconds", title=f"{title.capitalize()} against time", x="seconds of training", y=title,
-                  said="The same values, at the seconds at which epochs ended.",
+                  said="The same values, at the seconds at which epochs ended.", log=log,
                   lines=_lines(arms, groups, of, lambda point: point.seconds)),
         )
     ]  # fmt: skip
+
+
+def _has_magnitudes(arms: Sequence[Compared], of: _Reading) -> bool:
+    """All are above 0: where they are far apart, a loss's last epochs are seen by magnitudes only."""
+    return all(value is None or value > 0.0 for arm in arms for value in map(of, arm.epochs))
 
 
 def _lines(

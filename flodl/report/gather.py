@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -48,6 +49,14 @@ class _Job(msgspec.Struct, frozen=True):
     trainer: _Trainer = _Trainer()
     loader: _Loader = _Loader()
     checkpoint: _Checkpoint = _Checkpoint()
+    dataset: msgspec.Raw = msgspec.Raw()
+    step: msgspec.Raw = msgspec.Raw()
+
+    @property
+    def data(self) -> str:
+        """A hash of both, whatever is in them."""
+        whole = bytes(self.dataset) + bytes(self.step)
+        return hashlib.sha256(whole).hexdigest()[:8] if whole else ""
 
 
 class _Spec(msgspec.Struct, frozen=True):
@@ -64,7 +73,7 @@ def with_history(arm: Arm, root: Path) -> Arm:
     job = _job(folder)
     seed = _typed_seed(arm.overrides) if job.trainer.seed is None else job.trainer.seed
     epochs = _epochs(folder, arm.result, job.checkpoint.resume_from)
-    return msgspec.structs.replace(arm, seed=seed, num_workers=job.loader.num_workers, epochs=epochs)
+    return msgspec.structs.replace(arm, seed=seed, num_workers=job.loader.num_workers, data=job.data, epochs=epochs)
 
 
 def _epochs(folder: RunFolder, result: Result | None, origin: str | None, depth: int = 0) -> tuple[EpochPoint, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flodl.record.text import clean
 from flodl.report.arm import own_overrides
 from flodl.report.compare import Comparison
-from flodl.report.figures import FIGURES
+from flodl.report.figures import ABSENT, FIGURES
 from flodl.report.tables import arm_cells, arm_columns, mean_cells
 
 __all__ = ["comparison_markdown"]
@@ -38,7 +38,7 @@ def _arms(comparison: Comparison) -> list[str]:
     for arm in comparison.arms:
         own = " ".join(_code(text) for text in own_overrides(arm, comparison.shared))
         reason = "" if arm.status == "done" else _plain(_first_line(arm.reason))
-        mode = "" if arm.result is None else _plain(arm.result.mode)
+        mode = _plain(arm.mode or ABSENT)
         cells = [_plain(cell) for cell in arm_cells(arm, arm.figures)]
         lines.append(_row([_plain(arm.name), own, arm.status, mode, *cells, reason]))
     return lines

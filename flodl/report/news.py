@@ -56,9 +56,9 @@ def epoch_line(metrics: EpochMetrics, num_epochs: int) -> str:
         f"epoch {metrics.epoch + 1:>{width}}/{num_epochs}",
         loss_words(metrics.loss),
         f"{metrics.samples_per_second:,.0f} samples/s",
-        f"anchor {metrics.anchor} {metrics.phase}",
     ]
     if len(metrics.ranks) > 1:
+        parts.append(f"anchor {metrics.anchor} {metrics.phase}")
         parts.append(f"shares {shares_line({r.rank: r.batch_share for r in metrics.ranks})}")
     return "  ".join([*parts, *_values(metrics.eval)])
 

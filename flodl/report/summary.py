@@ -56,18 +56,20 @@ def outcome_lines(result: Result) -> list[str]:
     """The run in a few plain lines, the first one its outcome."""
     lines = [f"{result.status}: {result.reason}" if result.reason else result.status]
     if result.samples_done:
+        epochs = f"{result.epochs_done} epoch{'' if result.epochs_done == 1 else 's'}"
         lines.append(
-            f"{result.epochs_done} epochs, {result.samples_done:,} samples in {_seconds(result.wall_seconds)} "
+            f"{epochs}, {result.samples_done:,} samples in {_seconds(result.wall_seconds)} "
             f"({result.samples_per_second:,.0f} samples/s) after {_seconds(result.startup_seconds)} of start-up"
         )
         lines.append(
             f"utilisation {result.utilisation:.3f}: {result.samples_per_second:,.0f} of the "
             f"{result.ideal_samples_per_second:,.0f} samples/s that the ranks' own compute allows"
         )
-        lines.append(
-            f"{result.rounds} averagings, {_seconds(result.averaging_seconds_exposed)} of them waited for; "
-            f"anchor {result.anchor}, {result.phase}"
-        )
+        if result.world_size > 1:
+            lines.append(
+                f"{result.rounds} averagings, {_seconds(result.averaging_seconds_exposed)} of them waited for; "
+                f"anchor {result.anchor}, {result.phase}"
+            )
     lines += _gain_lines(result)
     figures = {**({"train loss": result.train_loss} if result.train_loss is not None else {}), **_named(result.eval)}
     if figures:

@@ -108,9 +108,10 @@ def _arm_table(comparison: Comparison, arms: Sequence[Arm], padding: int) -> Tab
     for arm in arms:
         texts = " ".join(clean(text) for text in own_overrides(arm, comparison.shared))
         style = _style(arm)
-        mode = ABSENT if arm.result is None else arm.result.mode
         cells = arm_cells(arm, figures[arm.name], wanted)
-        table.add_row(Text(arm.name), Text(texts), Text(arm.status, style=style), Text(mode), *map(Text, cells))
+        table.add_row(
+            Text(arm.name), Text(texts), Text(arm.status, style=style), Text(arm.mode or ABSENT), *map(Text, cells)
+        )
     return table
 
 

@@ -192,6 +192,21 @@ def test_what_was_asked_decides_or_is_said_to_be_missing() -> None:
     assert "Every arm reached it with its first epoch" in missing.conclusion
 
 
+def test_what_keeps_a_verdict_from_being_believed_is_said_with_it() -> None:
+    def told(*arms: Arm) -> str:
+        return compare(arms).conclusion
+
+    fast, slow = arm("0", "cpu_async", 0, [2.0, 1.0], [1.0, 0.5]), arm("1", "cpu_sync", 0, [2.0, 1.0], [1.0, 0.6])
+    other = msgspec.structs.replace(slow, data="b")
+    assert "did not all have the same data" in told(msgspec.structs.replace(fast, data="a"), other)
+    assert "did not all have the same data" not in told(fast, other), "what is not known is no difference"
+    longer = arm("1", "cpu_sync", 0, [2.0, 1.0, 0.5], [1.0, 0.6, 0.1])
+    assert "They end with epoch 2 to 3 and are compared at epoch 2; by=quality_at_end" in told(fast, longer)
+    poor = arm("2", "solo", 0, [2.0, 2.0], [9.0, 1.0])
+    assert "Each of these two reached it with its first epoch" in told(fast, slow, poor)
+    assert compare([FAST[0], FAST[1]]).conclusion.endswith(" at the end."), "one group reaches nothing before another"
+
+
 def test_which_way_is_better_is_decided_once() -> None:
     upward = [arm("0", "cpu_async", 0, [2.0, 1.0], [0.5, 0.8]), arm("1", "cpu_sync", 0, [2.0, 1.0], [0.5, 0.6])]
     found = compare(upward, Question(by="quality", target=TargetConfig(mode="max")))

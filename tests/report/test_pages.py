@@ -18,7 +18,7 @@ from flodl.record.result import Run, failed_result
 from flodl.record.sweep import SweepFolder
 from flodl.report import page
 from flodl.report.arm import Arm
-from flodl.report.compare import compare
+from flodl.report.compare import Question, compare
 from flodl.report.comparison_page import comparison_page
 from flodl.report.figures import FIGURES, shown
 from flodl.report.history import RoundPoint, Strip, Trace, epoch_points, trace
@@ -26,6 +26,7 @@ from flodl.report.leave import leave_comparison_page, leave_run_page
 from flodl.report.run_page import run_page
 from flodl.report.scale import scale_of
 from flodl.sim.costs import Fault
+from flodl.spec.stop import TargetConfig
 from tests.report.arms import arm
 from tests.report.folders import arm_in, run_in
 
@@ -72,6 +73,14 @@ def test_a_journal_tells_rounds_anchors_and_what_ranks_did(tmp_path: Path) -> No
     points = epoch_points(folder, result)
     assert [point.epoch for point in points] == [1, 2, 3, 4]
     assert points[-1].seconds == pytest.approx(result.wall_seconds, rel=0.05)
+
+
+def test_losses_far_apart_are_drawn_by_magnitudes_and_accuracies_are_not() -> None:
+    deep = [arm(f"{i}", mode, 0, [20.0, 1.0, 0.03], [20.0, 1.0, 0.03]) for i, mode in enumerate(("a", "b"))]
+    assert comparison_page(compare(deep), {}).count("loss (log scale)") == 4
+    assert "log scale" not in comparison_page(compare([*deep, arm("2", "c", 0, [1.0, -1.0], [1.0, 0.0])]), {})
+    risen = Question(target=TargetConfig(mode="max"))
+    assert comparison_page(compare(deep, risen), {}).count("(log scale)") == 2, "the training's, not the judged one"
 
 
 def test_the_time_between_a_ranks_death_and_its_return_is_no_activity_of_its(tmp_path: Path) -> None:
