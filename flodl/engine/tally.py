@@ -57,10 +57,12 @@ class Tally:
     def add(self, gradients: Gradients, samples: int) -> None:
         """One more batch, with its mean loss and what its step recorded. (Of a batch that is redone: the last try.)"""
         self.scalars.add(gradients.recorded)
-        weighted = gradients.loss.double() * samples
+        loss = gradients.loss
         if not gradients.is_usable:  # of a batch that float16 skips, an overflown loss tells nothing of the model
-            weighted = weighted.nan_to_num(0.0, 0.0, 0.0)
-        self.loss = weighted if self.loss is None else self.loss + weighted
+            loss = loss.nan_to_num(0.0, 0.0, 0.0)
+        if self.loss is None:
+            self.loss = torch.zeros_like(loss, dtype=torch.float64)
+        self.loss.add_(loss, alpha=samples)
         self.batches += 1
         self.samples += samples
         if gradients.is_usable:
