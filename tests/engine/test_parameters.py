@@ -99,3 +99,34 @@ def test_twenty_rounds_with_unequal_quotas_equal_the_single_process_oracle(gamma
             np.testing.assert_allclose(got[name], value, rtol=0, atol=1e-6, err_msg=name)
     told = [max(pair) for pair in zip(answers[0][1], answers[1][1], strict=True)]
     np.testing.assert_allclose(told, divergences, rtol=1e-4)
+
+
+def test_a_rank_alone_trains_what_a_plain_loop_does_to_the_last_bit(tmp_path: Path) -> None:
+    def parts() -> tuple[nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(3)
+        model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 2))
+        return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def alone(rank: int) -> Any:
+        rounds = [rig.window(n + 1, 3, [(0, n * 3 * BATCH, (n + 1) * 3 * BATCH)], alone=True) for n in range(ROUNDS)]
+        link = rig.ScriptedLink([rig.form((0,)), *rounds, rig.finish()], tmp_path / "store")
+        model, optimizer = parts()
+        rig.make_loop(
+            rank, link, rule="parameters", model=model, optimizer=optimizer, step=loss_of, data=data(), batch_size=BATCH
+        ).run()
+        assert [report.divergence for report in link.told(WindowDone)] == [0.0] * ROUNDS
+        return rig.values(model)
+
+    def plain(_: int) -> Any:
+        model, optimizer = parts()
+        feed = Feed(data(), batch_size=BATCH, seed=0, num_positions=len(data()), device=rig.CPU)
+        feed.restate([Range(0, 0, ROUNDS * 3 * BATCH)])
+        while (batch := feed.next()) is not None:
+            loss_of(model, batch.inputs).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return rig.values(model)
+
+    (got,), (wanted,) = rig.run_ranks(1, alone), rig.run_ranks(1, plain)
+    for name, value in wanted.items():
+        assert np.array_equal(got[name], value), name

@@ -38,7 +38,8 @@ class Contribution:
 
     members, place: size of the generation and this rank's place in it. extra: how many elements more the tail has for
     the rule. pooled: pool variances; else buffers are plain means. totals: what the rule's extra elements summed up to.
-    scratch, velocity: buffers of this generation, for the rule and its outer optimizer.
+    scratch, velocity: buffers of this generation, for the rule and its outer optimizer. is_alone: one member, whose
+    values are the mean as they are: nothing is weighed, and training is that of a plain loop to the last bit.
 
     A GPU that is waited for between any two of these operations is idle while the next is launched: few, large ones,
     and one transfer each way.
@@ -60,6 +61,7 @@ class Contribution:
         self.velocity: Flat | None = None
         self.arrivals = slice(ARRIVALS, ARRIVALS + members)
         self.totals = [0.0] * extra
+        self.is_alone = members == 1
         self._pooled = pooled
 
     def fill(self, values: Flat, mass: float, reference: Flat, arrival_ms: float, extra: Sequence[float] = ()) -> None:
@@ -73,6 +75,9 @@ class Contribution:
         if not mass > 0:
             for vector in flat.values:
                 vector.zero_()
+            return
+        if self.is_alone:
+            flat.copy_(values)
             return
         for mine, value in zip(flat.parameters, values.parameters, strict=True):
             torch.mul(value, mass, out=mine)
@@ -95,7 +100,7 @@ class Contribution:
         mass, moved, arrivals = tail[MASS], tail[MOVED], tail[self.arrivals]
         self.totals = tail[self.arrivals.stop :]
         waited = max(arrivals) - arrivals[self.place]
-        if moved:
+        if moved and not self.is_alone:
             for vector in flat.parameters:
                 vector.div_(mass)
             for vector in flat.buffers:

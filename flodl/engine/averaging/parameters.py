@@ -100,6 +100,8 @@ class ParameterRule:
 
     def distance(self, contribution: Contribution) -> float:
         """||pre - post||^2 over parameters: pre is this rank's snapshot, post the settled mean."""
+        if contribution.is_alone:
+            return 0.0
         pairs = zip(self.local.parameters, contribution.flat.parameters, strict=True)
         return squared(here - there for here, there in pairs)
 
