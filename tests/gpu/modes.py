@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from flodl.probe.gpus import count_gpus
+from flodl.record.metrics import read_metrics
 
 GPUS = count_gpus()
 SLOW = 0.4
@@ -36,8 +37,7 @@ def train(mode: str, epochs: int) -> dict[str, Any]:
             raise SystemExit(f"{' '.join(words)}\n{done.stdout}\n{done.stderr}")
         run = Path(folder, "run")
         result: dict[str, Any] = json.loads((run / "result.json").read_text())
-        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        losses = [line["loss"] for line in lines if line["loss"] is not None]
+        losses = [epoch.loss for epoch in read_metrics(run / "metrics.jsonl") if epoch.loss is not None]
         return result | {"first_loss": losses[0], "last_loss": losses[-1]}
 
 
