@@ -13,7 +13,9 @@ from flodl.door.config import TrainerConfig, laid
 from flodl.door.handle import RunHandle
 from flodl.door.live import live_problems, require_no_rank
 from flodl.door.named import Live, Names
-from flodl.errors import ConfigError, Problem
+from flodl.errors import ConfigError, NotReady, Problem
+from flodl.record.folder import RunFolder
+from flodl.record.text import no_write
 from flodl.spec.job import JobSpec
 
 if TYPE_CHECKING:
@@ -88,9 +90,8 @@ class _Start:
         from flodl import trainer
         from flodl.caller import Caller
 
-        folder = _folder(config)
+        folder = _begun(config)
         agent = _forked(live)
-        folder.status.begin()
         handle = RunHandle(job, folder, metrics_fn=config.metrics_fn, eval_result_fn=config.eval_result_fn)
         caller = Caller(on_world=handle.hold, open_agent=None if agent is None else agent.open)
 
@@ -202,9 +203,7 @@ def _lay_data(config: TrainerConfig, names: Names, words: list[str], over: dict[
     over["dataset"] = {"_target_": PAIRED, **trees}
 
 
-def _folder(config: TrainerConfig):
-    from flodl.record.folder import RunFolder
-
+def _folder(config: TrainerConfig) -> RunFolder:
     if config.save_path is None:
         return RunFolder.create(Path.cwd() / "outputs")
     path = Path(config.save_path).expanduser().absolute()
@@ -212,6 +211,17 @@ def _folder(config: TrainerConfig):
         raise ConfigError([Problem(key="save_path", value=str(path), constraint="holds a run already",
                                    remedy="name another folder; resume_from goes on from this one")])  # fmt: skip
     return RunFolder.adopt(path)
+
+
+def _begun(config: TrainerConfig) -> RunFolder:
+    """The run folder, with its first file in it. Raises ConfigError where it holds a run, NotReady where nothing can be
+    written."""
+    try:
+        folder = _folder(config)
+        folder.status.begin()
+    except OSError as error:
+        raise NotReady(no_write(error, Path(config.save_path or "outputs"))) from error
+    return folder
 
 
 def _warn(job: JobSpec) -> None:

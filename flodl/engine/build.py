@@ -89,7 +89,7 @@ def build(job: JobSpec, place: Surroundings) -> Built:
     trees = checked(components, _trust(job, place))
     _seed(job.trainer.seed)
     train, held_out = _data_sets(job, place, trees["dataset"])
-    name = f"dataset={job.dataset.target}"
+    name = f"dataset={job.dataset.name}"
     data_signature = signature(train, name)
     train, held_out = (settled(part, job.loader, place.device, name) for part in (train, held_out))
     _seed(job.trainer.seed)  # again: how much randomness the data took must not change the model
@@ -116,7 +116,7 @@ def build_data(job: JobSpec, place: Surroundings) -> tuple[Any, Loading]:
     tree = checked({"dataset": _with_function(place.placed(job.dataset))}, _trust(job, place))["dataset"]
     _seed(job.trainer.seed)
     train, _ = _data_sets(job, place, tree)
-    train = settled(train, job.loader, place.device, f"dataset={job.dataset.target}")
+    train = settled(train, job.loader, place.device, f"dataset={job.dataset.name}")
     return train, _loading(job, place, train)
 
 
@@ -167,8 +167,9 @@ def _model(component: Component, tree: Mapping[str, Any]) -> nn.Module:
     elif not any(p.requires_grad for p in model.parameters()):
         constraint = "all parameters of the model are frozen: there is nothing to train"
     if constraint:
-        remedy = "choose another model, or leave some parameters trainable"
-        raise ConfigError([Problem(key="model._target_", value=component.target, constraint=constraint, remedy=remedy)])
+        is_one = isinstance(model, nn.Module)
+        remedy = "choose another model, or leave some parameters trainable" if is_one else "return the model"
+        raise ConfigError([Problem(key="model._target_", value=component.name, constraint=constraint, remedy=remedy)])
     return model
 
 
@@ -185,7 +186,7 @@ def _schedule(component: Component, tree: Mapping[str, Any]) -> Callable[[float]
     """A function of progress; or, where it wants the optimizer (_partial_: true, or torch's own), a torch scheduler."""
     target = tree["_target_"]
     if component.partial or (inspect.isclass(target) and issubclass(target, LRScheduler)):
-        return TorchSchedule(_make("scheduler", tree, partial=True), component.target)
+        return TorchSchedule(_make("scheduler", tree, partial=True), component.name)
     return _make("scheduler", tree)
 
 
@@ -196,7 +197,7 @@ def _data_sets(job: JobSpec, place: Surroundings, tree: Mapping[str, Any]) -> tu
     except FileNotFoundError as error:
         raise NotReady(place.missing(job.dataset, "dataset", error)) from error
     train, held_out = _parts(splits)
-    name = f"dataset={job.dataset.target}"
+    name = f"dataset={job.dataset.name}"
     _check_samples(f"{name}: its train set", train, place)
     if held_out is not None:
         _check_samples(f"{name}: its eval set", held_out, place)
@@ -212,7 +213,7 @@ def _parts(made: Any) -> tuple[Any, Any]:
         return made
     if _is_map_style(made) or isinstance(made, IterableDataset):
         return made, None
-    return getattr(made, "train", None), getattr(made, "eval", None)
+    return getattr(made, "train", made), getattr(made, "eval", None)
 
 
 def _is_map_style(data: Any) -> bool:
@@ -252,7 +253,7 @@ def _loading(job: JobSpec, place: Surroundings, train: Any) -> Loading:
     """How this host's ranks read the training set; on the device there is nothing to fetch."""
     loader, here = job.loader, place.overrides.num_workers
     return Loading(
-        name=f"dataset={job.dataset.target}",
+        name=f"dataset={job.dataset.name}",
         num_workers=0 if is_resident(train, loader, place.device) else loader.num_workers if here is None else here,
         prefetch=loader.prefetch,
         pin_memory=loader.pin_memory,
@@ -306,7 +307,8 @@ def _told(key: str, tree: Mapping[str, Any], error: BaseException) -> FlodlError
         error = error.__cause__
     if isinstance(error, (FlodlError, FileNotFoundError)):
         return error
-    name = f"{tree['_target_'].__module__}.{tree['_target_'].__qualname__}"
+    target = f"{tree['_target_'].__module__}.{tree['_target_'].__qualname__}"
+    name = Component(target=target, args=dict(tree)).name
     text = f"cannot be built: {type(error).__name__}: {error}"
     if key != "dataset" and isinstance(error, (TypeError, ValueError, InstantiationException)):
         return ConfigError([Problem(key=key, value=name, constraint=text)])

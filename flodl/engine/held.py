@@ -29,7 +29,7 @@ def made(*args: Any, key: str, words: str = "") -> Any:
 def given(*, key: str, words: str = "") -> Any:
     """The thing of this key. words: what it is, for people. Raises ConfigError where it is not there."""
     if key not in _held:
-        remedy = "run the program again, or make it a top-level function of a file"
+        remedy = "run the program again (with resume_from to go on), or make it a top-level function of a file"
         constraint = "lived in the program that asked for that run"
         raise ConfigError([Problem(key=key, value=words, constraint=constraint, remedy=remedy)])
     return _held[key]

@@ -23,6 +23,7 @@ def made_optimizer(make: Callable[..., Any], model: nn.Module, groups: OptimGrou
     """
     optimizer = make(grouped(model, groups.no_decay))
     _check(optimizer, groups)
+    _check_own(optimizer, model)
     for group in optimizer.param_groups:
         group["lr"] = group["lr"] * groups.factor(num_ranks)
         group["initial_lr"] = group["lr"]
@@ -90,6 +91,16 @@ def _check(optimizer: object, groups: OptimGroups) -> None:
     if constraint:
         raise ConfigError([Problem(key="optim._target_", value=kind, constraint=constraint,
                                    remedy="choose a first-order optimizer, such as torch.optim.AdamW")])  # fmt: skip
+
+
+def _check_own(optimizer: Optimizer, model: nn.Module) -> None:
+    """Raises ConfigError for one that was made for another model's parameters: this one would not learn."""
+    own = {id(p) for p in model.parameters()}
+    strange = sum(id(p) not in own for group in optimizer.param_groups for p in group["params"])
+    if strange:
+        raise ConfigError([Problem(key="optim", value=type(optimizer).__qualname__,
+                                   constraint=f"holds {strange} tensors that are no parameters of the model",
+                                   remedy="make it of the parameters that are handed in")])  # fmt: skip
 
 
 def _needs_closure(optimizer: Optimizer) -> bool:

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from flodl.errors import ConfigError, Problem
+
 __all__ = ["Precision", "precision_of"]
 
 Name = Literal["float32", "bfloat16", "float16"]
@@ -52,8 +54,13 @@ class Precision:
             self._scale = self._scaler.get_scale()
 
     def backward(self, loss: Tensor) -> None:
-        """Add the gradients of `loss` (scaled, in float16)."""
-        (loss if self._scaler is None else self._scaler.scale(loss)).backward()
+        """Add the gradients of `loss` (scaled, in float16). Raises ConfigError where it is no loss."""
+        try:
+            (loss if self._scaler is None else self._scaler.scale(loss)).backward()
+        except (AttributeError, AssertionError, RuntimeError, TypeError, ValueError) as error:
+            if (told := _no_loss(loss, str(error))) is None:
+                raise
+            raise ConfigError([told]) from error
 
     def settle(self, optimizer: Optimizer) -> bool:
         """Make the gathered gradients those of the loss itself. False, with none left: they are not finite (float16).
@@ -70,3 +77,21 @@ class Precision:
             return True
         optimizer.zero_grad(set_to_none=True)
         return False
+
+
+def _no_loss(loss: object, said: str) -> Problem | None:
+    """What a step gave that is no loss, looked at once backward() has failed; None where it is one. said: by torch."""
+    if not isinstance(loss, Tensor):
+        wrong, remedy = (
+            f"gave a {type(loss).__name__}",
+            "return the batch's mean loss, a tensor",
+        )
+    elif loss.numel() != 1:
+        wrong, remedy = f"gave a tensor of shape {tuple(loss.shape)}", "return one loss for the batch: the mean"
+    elif not loss.requires_grad:
+        wrong, remedy = "gave a loss that leads back to no parameter", "leave out detach(), item() and no_grad()"
+    elif "backward through the graph a second time" in said:
+        wrong, remedy = "has called backward() itself", "return the loss; gradients are computed here"
+    else:
+        return None
+    return Problem(key="step", constraint=wrong, remedy=remedy)

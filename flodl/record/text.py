@@ -45,9 +45,9 @@ def no_write(error: OSError, folder: Path) -> str:
     """Why a run cannot write, and what to do. folder: where it was to, for an error that does not say of what it is."""
     place = Path(error.filename) if isinstance(error.filename, str) and error.filename else folder
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        remedy = "make room there, or name a folder on another disk: hydra.run.dir=..."
+        remedy = "make room there, or name a folder on another disk: hydra.run.dir=... (in a program save_path)"
     else:
-        remedy = "a run needs a folder to write in: hydra.run.dir=... names another"
+        remedy = "a run needs a folder to write in: hydra.run.dir=... (in a program save_path) names another"
     return f"{short_path(place)}: {error.strerror or error}; {remedy}"
 
 

@@ -17,6 +17,7 @@ from flodl.spec.value import Value, unwritable
 
 __all__ = ["Component", "component", "component_tree"]
 
+HELD = "flodl.engine.held."  # where a rank finds what its program holds
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _MARKS = {
     "_args_": "name the arguments instead: every argument of a component is a keyword",
@@ -35,6 +36,12 @@ class Component(Value, frozen=True, kw_only=True):
     target: str
     args: dict[str, Any] = {}
     partial: bool = False
+
+    @property
+    def name(self) -> str:
+        """For people: its path; of what lives in a program, what that said of it."""
+        words = self.args.get("words") if self.target.startswith(HELD) else None
+        return words if isinstance(words, str) and words else self.target
 
 
 def component(tree: object, key: str) -> tuple[Component | None, list[Problem]]:

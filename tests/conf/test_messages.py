@@ -249,7 +249,8 @@ def test_a_full_disk_is_told_with_the_folder_and_the_way_out() -> None:
     full = OSError(errno.ENOSPC, "No space left on device")
     said = str(explain(full, [], ["hydra.run.dir=/mnt/full"]))
     assert said == (
-        "/mnt/full: No space left on device; make room there, or name a folder on another disk: hydra.run.dir=..."
+        "/mnt/full: No space left on device; make room there, or name a folder on another disk: hydra.run.dir=... "
+        "(in a program save_path)"
     )
     assert str(explain(full, [])).startswith("outputs: No space left")
     full.filename = str(Path.cwd() / "outputs" / "today")

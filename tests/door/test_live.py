@@ -43,6 +43,8 @@ def test_closures_objects_and_partials_with_live_arguments_are_held_by_key() -> 
     assert "test_live.py:" in str(job.model.args["words"])
     live = spec(TrainerConfig(dataset=functools.partial(TensorDataset, torch.zeros(2, 4))))
     assert live.dataset.target == "flodl.engine.held.made"
+    assert (job.model.name, live.dataset.name) == (job.model.args["words"], "torch.utils.data.dataset.TensorDataset")
+    assert Component(target="torch.nn.Linear", args={"words": "mine"}).name == "torch.nn.Linear"
 
 
 def test_a_second_host_a_container_and_an_interpreter_are_refused_all_at_once_with_the_remedy() -> None:

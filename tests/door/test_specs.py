@@ -18,6 +18,7 @@ from flodl import (
     EpochCallbackPolicy,
     HostOverrides,
     MsfGuardConfig,
+    NotReady,
     StopConfig,
     Trainer,
     TrainerConfig,
@@ -215,3 +216,10 @@ def test_trust_that_a_file_brings_is_refused_and_what_the_program_says_counts(
     typed_too = chain.override("trusted_targets=[subprocess]").spec()
     assert typed_too.trusted_targets == ("subprocess", "tests.door.parts.step"), "with what was handed over"
     assert chain.trusted_targets("subprocess").spec().callbacks == typed_too.callbacks
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_a_start(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    chain = Trainer.builder("mlp", "sgd", "classification").save_path(tmp_path / "file" / "run")
+    with pytest.raises(NotReady, match=r"Not a directory; a run needs a folder to write in: .* save_path"):
+        chain.run()

@@ -92,3 +92,9 @@ def test_first_order_optimizers_of_torch_are_made_and_step(name: str) -> None:
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()
     assert not torch.equal(before, model.weight)
+
+
+def test_an_optimizer_of_another_models_parameters_is_refused() -> None:
+    other = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
+    with pytest.raises(ConfigError, match="optim=SGD: holds 2 tensors that are no parameters of the model; make it of"):
+        made_optimizer(lambda params: other, Net(), OptimGroups(), 1)

@@ -12,8 +12,8 @@ from torch.utils.data import TensorDataset
 
 from flodl.decide.messages import Range, Round, RunWindow, WindowDone
 from flodl.engine.compiling import compile_model
-from flodl.engine.precision import precision_of
-from flodl.engine.weights import from_bytes as load
+from flodl.engine.precision import Precision, precision_of
+from flodl.errors import ConfigError
 from tests.engine import rig
 
 pytestmark = pytest.mark.own_process
@@ -82,7 +82,7 @@ def test_forward_passes_and_evaluation_are_cast_and_weights_are_not(name: str, t
     assert step.kinds == {getattr(torch, name)}
     assert step.calls == 4 + 10  # the evaluation's, too
     assert model.weight.dtype == torch.float32
-    assert load(link.uploads["weights.safetensors"])["weight"].dtype == torch.float32
+    assert rig.saved(link)["model.param/weight"].dtype == torch.float32
     assert link.told(WindowDone)[0].skipped_batches == 0
 
 
@@ -132,3 +132,28 @@ def test_auto_compiles_where_the_card_and_its_host_can(
     monkeypatch.setattr("torch.utils._triton.has_triton", lambda: has_triton)
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     assert compile_model(nn.Linear(1, 1), "auto", CUDA) == (capability >= (7, 0) and has_triton)
+
+
+def spent() -> Tensor:
+    loss = torch.zeros(2, requires_grad=True).exp().sum()
+    loss.backward()
+    return loss
+
+
+def test_what_is_no_loss_is_told_with_what_to_return() -> None:
+    cases: list[tuple[Any, str]] = [
+        (0.5, "gave a float; return the batch's mean loss, a tensor"),
+        (None, "gave a NoneType; return the batch's mean loss, a tensor"),
+        ((torch.zeros((), requires_grad=True) * 2, 1.0), "gave a tuple; return the batch's mean loss, a tensor"),
+        (
+            torch.zeros(3, requires_grad=True) * 2,
+            "gave a tensor of shape (3,); return one loss for the batch: the mean",,
+        ),
+        (torch.zeros(()), "gave a loss that leads back to no parameter; leave out detach(), item() and no_grad()"),
+        (spent(), "has called backward() itself; return the loss; gradients are computed here"),
+    ]
+    for name in ("float32", "float16"):
+        for loss, said in cases:
+            with pytest.raises(ConfigError) as caught:
+                Precision(name, torch.device("cpu")).backward(loss)
+            assert str(caught.value) == f"step: {said}"
