@@ -6,6 +6,7 @@
     optim/<parameter>/<key>                   the optimizer's tensors
     center/<name> velocity/<name> ema/<name>  in the outer member: what else changes with each accepted round
     velocity/. ema/.                          how far that has come: one number each
+    ema.narrow/<name>                         the moving average in the model's own dtype, where that is narrower
     consensus/<name> statistics/<name>        likewise: parameters and buffers unrounded, where the model's own dtype is
                                               narrower and the next round is reckoned from them
 
@@ -32,18 +33,17 @@ from flodl.engine.averaging.layout import unshared
 from flodl.engine.averaging.rule import Rule
 from flodl.engine.plain import from_plain, to_plain
 from flodl.engine.precision import Precision
-from flodl.engine.snapshot import Copier, Snapshot
+from flodl.engine.snapshot import Copier, Copies, Snapshot, Source, source
 from flodl.engine.tensorfile import tensors_of
 from flodl.engine.weights import bare_name
 from flodl.errors import ConfigError, FlodlError, Problem
-from flodl.record.bundle_names import Kind
+from flodl.record.bundle_names import BUFFER, COUNT, NARROW, PARAMETER, Kind
 
-__all__ = ["BUFFER", "COUNT", "EMA", "PARAMETER", "TrainingState"]
+__all__ = ["TrainingState"]
 
-PARAMETER, BUFFER, OPTIMIZER = "model.param/", "model.buffer/", "optim/"
+OPTIMIZER = "optim/"
 SAID_ANEW = {"params", "param_names", "lr", "initial_lr", "foreach", "fused", "capturable", "differentiable"}
 FULL = torch.float32.itemsize
-EMA, COUNT = "ema/", "."  # no tensor of a model has such a name
 BEGINS = {
     "center": "as the consensus",
     "velocity": "at rest",
@@ -64,7 +64,7 @@ class TrainingState:
         self._names = {parameter: bare_name(name) for name, parameter in model.named_parameters()}
         self._built = [_plain_values(group) for group in optimizer.param_groups]
         self.ema: Ema | None = None  # the consensus's moving average, where the run keeps one
-        self._copier = Copier(next(model.parameters()).device)
+        self.copier = Copier(next(model.parameters()).device)
 
     # ---------------------------------------------------------------------------------------------------- capture
 
@@ -72,18 +72,30 @@ class TrainingState:
         """Copies of everything, taken at a step's edge. Raises FlodlError for what cannot be stored without pickle."""
         standing = self._rule.standing()
         common = {} if standing.consensus is None else _by_name(standing.consensus)
-        model: dict[str, Tensor] = {}
-        outer: dict[str, Tensor] = {}
+        model: dict[str, Source] = {}
         for name, _, tensor in self._tensors():
             held = common.get(_last(name))
-            model[name] = self._copier.take(tensor) if held is None else self._taken(held, tensor)
-        optimizer = self._optimizer_plain(lambda name, tensor: model.update({name: self._copier.take(tensor)}))
-        for what, views in self._carried().items():
-            if what == "ema" and self.ema is not None and not self.ema.has_begun:
-                continue
-            outer.update({f"{what}/{name}": self._copier.take(view) for name, view in views.items()})
+            model[name] = source(tensor) if held is None else source(held, like=tensor)
+        optimizer = self._optimizer_plain(lambda name, tensor: model.update({name: source(tensor)}))
+        outer = self._outer_sources()
+        copies: dict[Kind, Copies] = {"model": self.copier.take("model", model)}
+        if outer:
+            copies["outer"] = self.copier.take("outer", outer)
         plain = {"optimizer": optimizer, "scale": self._precision.standing()}
-        return Snapshot({"model": model, "outer": outer}, plain, self._copier.leave())
+        return Snapshot(copies, plain, self.copier.leave())
+
+    def _outer_sources(self) -> dict[str, Source]:
+        """What goes into the outer member."""
+        carried = self._carried()
+        if self.ema is None or not self.ema.has_begun:
+            carried.pop("ema", None)
+        found = {f"{what}/{name}": source(view) for what, views in carried.items() for name, view in views.items()}
+        averages = carried.get("ema", {})
+        for name, _, tensor in self._tensors() if averages else ():
+            view = averages.get(_last(name))
+            if view is not None and tensor.dtype.itemsize < view.dtype.itemsize:
+                found[NARROW + _last(name)] = source(view, like=tensor)
+        return found
 
     def _carried(self) -> dict[str, dict[str, Tensor]]:
         """What changes with each accepted round beside the consensus: by what it is, then by name."""
@@ -110,12 +122,6 @@ class TrainingState:
             "statistics": buffers,
         }
         return {what: views for what, views in found.items() if views}
-
-    def _taken(self, view: Tensor, like: Tensor) -> Tensor:
-        """A part of a flat vector as the tensor that it stands for: complex ones lie there as real ones."""
-        if not like.is_complex():
-            return self._copier.take(view, like.dtype)
-        return torch.view_as_complex(self._copier.take(view, torch.view_as_real(like.detach()).dtype))
 
     def _tensors(self) -> Iterator[tuple[str, str, Tensor]]:
         """(name in the bundle, name for people, tensor) of all parameters and buffers, what shares memory once."""
@@ -264,7 +270,8 @@ class TrainingState:
 
     def _remarks(self, outer: Mapping[str, Tensor]) -> tuple[str, ...]:
         """What only one of the two has."""
-        there, here = {name.partition("/")[0] for name in outer}, set(self._carried())
+        there = {name.partition("/")[0] for name in outer if not name.startswith(NARROW)}
+        here = set(self._carried())
         left = (f"the bundle's {what} is left out: this run keeps none" for what in sorted(there - here))
         fresh = (f"the bundle has no {what}: it begins {BEGINS[what]}" for what in sorted(here - there))
         return (*left, *fresh)

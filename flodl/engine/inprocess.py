@@ -6,6 +6,7 @@ one case in which a controller loads torch and may touch a GPU.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import queue
 import sys
@@ -127,16 +128,18 @@ class InProcessWorld:
             whole += data
         return whole
 
-    def upload(self, name: str, chunks: bytes | Iterable[memoryview]) -> None:
-        """Store a file in the run folder."""
-        sink = self._open_upload(0, name)
-        try:
-            for chunk in (memoryview(chunks),) if isinstance(chunks, bytes) else chunks:
-                sink.write(chunk)
-            sink.commit()
-        except BaseException:
-            sink.abandon()
-            raise
+    def upload(self, files: Iterable[tuple[str, Iterable[memoryview]]]) -> None:
+        """Store files in the run folder."""
+        for name, chunks in files:
+            sink, digest = self._open_upload(0, name), hashlib.sha256()
+            try:
+                for chunk in chunks:
+                    sink.write(chunk)
+                    digest.update(chunk)
+                sink.commit(digest.hexdigest())
+            except BaseException:
+                sink.abandon()
+                raise
 
 
 def payload_here(job: JobSpec, place: Place, run_id: str, threads: int) -> RankPayload:

@@ -146,16 +146,17 @@ class RankLink:
         """Malformed frames that came in."""
         return self._dropped
 
-    def upload(self, name: str, chunks: Bytes | Iterable[Bytes]) -> None:
-        """Send a file to the controller over the bulk socket; returns when it is whole and in place there.
+    def upload(self, files: Iterable[tuple[str, Iterable[Bytes]]]) -> None:
+        """Send files (name, bytes in pieces) to the controller, one after another over one connection of their own;
+        returns when all are whole and in place there.
 
-        Raises FlodlError with the controller's reason where it is not.
+        Raises FlodlError with the controller's reason where one is not; those after it are not sent.
         """
-        parts: Iterable[Bytes] = (memoryview(chunks),) if isinstance(chunks, bytes | memoryview) else chunks
         socket = _socket(self._context, self._where, self._where.bulk)
         try:
             socket.connect(self._where.bulk)
-            _upload(socket, self._where.run_id, name, parts)
+            for name, chunks in files:
+                _upload(socket, self._where.run_id, name, chunks)
         finally:
             socket.close(linger=0)
 

@@ -45,7 +45,7 @@ class LoopLoader:
     def __init__(self, payload: RankPayload, place: Surroundings, signs: Signs) -> None:
         with _randomness_kept(place.device):  # by now it is the loop's own
             data, loading = build_data(payload.job, place)
-            self.signature: str = signature(data, f"dataset={payload.job.dataset.target}")
+            self.signature: str = signature(data, f"dataset={payload.job.dataset.name}")
         self._signs = signs
         self.batch_size = payload.job.trainer_with(place.overrides).batch_size
         smallest = min(one.batch_size for one in payload.world)
@@ -134,7 +134,7 @@ class OwnRank:
         given = self.function(LoopContext(payload, self._place, own, link))
         link.activity = "callback"
         if payload.rank == order.ranks[0] and given is not None:
-            link.upload(WEIGHTS_FILE, pieces(_tensors(given, "")))
+            link.upload([(WEIGHTS_FILE, pieces(_tensors(given, "")))])
         link.send(Goodbye(at=0.0, rank=payload.rank))
 
 

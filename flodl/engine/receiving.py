@@ -20,8 +20,8 @@ class UploadSink(Protocol):
         """More bytes. Raises OSError."""
         ...
 
-    def commit(self) -> None:
-        """All are there: make it durable and visible. Raises OSError."""
+    def commit(self, sha256: str) -> None:
+        """All are there, with this digest: make it durable and visible. Raises OSError."""
         ...
 
     def abandon(self) -> None:
@@ -93,7 +93,7 @@ class Receiving:
     def _end(self, route: bytes, upload: _Upload, whole: Whole) -> Stored:
         if upload.digest.hexdigest() != whole.sha256:
             raise ValueError("the bytes that arrived are not those that were sent")
-        upload.sink.commit()
+        upload.sink.commit(whole.sha256)
         del self._uploads[route]
         return Stored()
 

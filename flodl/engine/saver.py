@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import Any
 
 import msgspec
-import torch
 from torch import Tensor, nn
 
 from flodl.decide.messages import BundleKept
 from flodl.engine.averaging.layout import unshared
-from flodl.engine.bundle import BUFFER, COUNT, EMA, PARAMETER, TrainingState
+from flodl.engine.bundle import TrainingState
 from flodl.engine.failpoints import reach
 from flodl.engine.orders import Link
 from flodl.engine.snapshot import Snapshot
-from flodl.engine.tensorfile import pieces
+from flodl.engine.tensorfile import row_of
 from flodl.engine.weights import bare_name
 from flodl.errors import FlodlError
-from flodl.record.bundle_names import EMA_WEIGHTS_FILE, PLAIN, WEIGHTS_FILE, upload_name
+from flodl.record.bundle_names import PLAIN, upload_name
+from flodl.record.tensor_header import Row
+from flodl.record.weights import SHOWN, Shown
 
 __all__ = ["Saver"]
 
@@ -30,26 +31,32 @@ class Saver:
 
     def __init__(self, rank: int, link: Link, model: nn.Module, state: TrainingState) -> None:
         self._rank, self._link, self._model, self._state = rank, link, model, state
-        self._first = _first_names(model)
         self._thread: threading.Thread | None = None
 
     def begin(self, round_: int) -> None:
         """Copy what is to be saved, and send it beside training. Raises FlodlError for what cannot be copied."""
         self.wait()
-        snapshot = self._state.capture()
+        snapshot = self._captured()
         self._thread = threading.Thread(target=self._send_beside, args=(round_, snapshot), name="saving", daemon=True)
         self._thread.start()
 
     def save(self, round_: int) -> float:
         """Copy and send now; how many bytes. Raises FlodlError with the controller's reason where that fails."""
         self.wait()
-        return float(self._send(round_, self._state.capture()))
+        snapshot = self._captured()
+        num_bytes = sum(snapshot.num_bytes(kind) for kind in snapshot.kinds)
+        self._send(round_, snapshot)
+        return float(num_bytes)
 
     def wait(self) -> None:
         """Until the save that is under way has ended."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+
+    def _captured(self) -> Snapshot:
+        _ = self._head  # what cannot be weights for people is told before anything is copied
+        return self._state.capture()
 
     def _send_beside(self, round_: int, snapshot: Snapshot) -> None:
         try:
@@ -58,53 +65,56 @@ class Saver:
             told = str(error) if isinstance(error, FlodlError) else f"{type(error).__name__}: {error}"
             self._link.send(BundleKept(at=0.0, rank=self._rank, round=round_, error=told))
 
-    def _send(self, round_: int, snapshot: Snapshot) -> int:
-        """The model comes last: with it the bundle is whole."""
+    def _send(self, round_: int, snapshot: Snapshot) -> None:
         snapshot.freeze()
-        self._link.upload(WEIGHTS_FILE, self._weights(snapshot.tensor))
-        if snapshot.has(EMA + COUNT, "outer"):
-            self._link.upload(EMA_WEIGHTS_FILE, self._weights(lambda name: _averaged(snapshot, name)))
-        self._link.upload(upload_name(round_, PLAIN), msgspec.json.encode(snapshot.plain))
+        self._link.upload(self._files(round_, snapshot))
+        self._state.copier.reuse(snapshot)
+
+    def _files(self, round_: int, snapshot: Snapshot) -> Iterator[tuple[str, Iterable[memoryview]]]:
+        """The model comes last: with it the bundle is whole."""
+        yield upload_name(round_, PLAIN), (memoryview(msgspec.json.encode(snapshot.plain)),)
         reach("save.sending", self._rank)
         for kind in sorted(snapshot.kinds, reverse=True):  # outer before model
-            self._link.upload(upload_name(round_, kind), snapshot.chunks(kind))
-        return sum(snapshot.num_bytes(kind) for kind in snapshot.kinds)
+            yield upload_name(round_, kind), snapshot.chunks(kind, self._head if kind == "model" else None)
 
-    def _weights(self, read: Callable[[str], Tensor]) -> Iterator[memoryview]:
-        """Weights under the user's own names; tied ones under each of theirs. read: by the name in the bundle."""
-        tensors: dict[str, Tensor] = {}
-        tied: dict[str, str] = {}
-        for given, value in self._model.state_dict(keep_vars=True).items():
-            name = bare_name(given)
-            first = self._first.get(given)
-            if first is None or not isinstance(value, Tensor):
-                kind = type(value).__name__
-                raise FlodlError(f"weights: {name} is a {kind}; only tensors can be stored without pickle")
-            tensors[name] = read(first)
-            if first.partition("/")[2] != name:
-                tied[name] = first.partition("/")[2]
-        return pieces(tensors, {"tied": json.dumps(tied, sort_keys=True)} if tied else {})
+    @cached_property
+    def _head(self) -> dict[str, str]:
+        """What the model's file says of the weights in it. Raises FlodlError for a state_dict that it cannot give."""
+        return {SHOWN: msgspec.json.encode(_shown(self._model)).decode()}
 
 
-def _first_names(model: nn.Module) -> dict[str, str]:
-    """Name in the model -> name in the bundle: that of the first tensor which lies in the same place."""
-    named: list[tuple[str, str, Tensor]] = [
-        *((PARAMETER, name, tensor) for name, tensor in model.named_parameters(remove_duplicate=False)),
-        *((BUFFER, name, tensor) for name, tensor in model.named_buffers(remove_duplicate=False)),
+def _shown(model: nn.Module) -> Shown:
+    """How the user's own state_dict comes out of a bundle, which holds tied tensors once."""
+    held = {bare_name(name) for name, _ in unshared([*model.named_parameters(), *model.named_buffers()])}
+    firsts = _first_names(model, held)
+    tied: dict[str, str] = {}
+    empty: dict[str, Row] = {}
+    names: set[str] = set()
+    for given, value in model.state_dict(keep_vars=True).items():
+        name, first = bare_name(given), firsts.get(bare_name(given))
+        if first is None or not isinstance(value, Tensor):
+            kind = type(value).__name__
+            raise FlodlError(f"weights: {name} is a {kind}; only tensors can be stored without pickle")
+        names.add(name)
+        if not value.numel():
+            empty[name] = row_of(name, value)
+        elif first not in held:
+            raise FlodlError(f"weights: {name} is a part of another tensor's memory; clone it, or tie it whole")
+        elif first != name:
+            tied[name] = first
+    return Shown(tied=dict(sorted(tied.items())), empty=empty, aside=tuple(sorted(held - names)))
+
+
+def _first_names(model: nn.Module, held: set[str]) -> dict[str, str]:
+    """Name in the model -> the held name of the tensor which lies in the same place."""
+    named = [
+        (bare_name(name), tensor)
+        for tensors in (model.named_parameters, model.named_buffers)
+        for name, tensor in tensors(remove_duplicate=False)
     ]
-    own = {name for name, _ in unshared([*model.named_parameters(), *model.named_buffers()])}
-    places: dict[Any, str] = {_place(tensor): prefix + bare_name(name) for prefix, name, tensor in named if name in own}
-    return {name: places.get(_place(tensor), prefix + bare_name(name)) for prefix, name, tensor in named}
+    places: dict[Any, str] = {_place(tensor): name for name, tensor in named if name in held}
+    return {name: places.get(_place(tensor), name) for name, tensor in named}
 
 
-def _averaged(snapshot: Snapshot, name: str) -> Tensor:
-    """The moving average of a tensor, in the model's own dtype; what is not averaged is the consensus's."""
-    own, average = snapshot.tensor(name), EMA + name.partition("/")[2]
-    if not snapshot.has(average, "outer"):
-        return own
-    found = snapshot.tensor(average, "outer")
-    return (torch.view_as_complex(found) if own.is_complex() else found).to(own.dtype)
-
-
-def _place(tensor: torch.Tensor) -> tuple[object, ...]:
+def _place(tensor: Tensor) -> tuple[object, ...]:
     return (tensor.device, tensor.data_ptr(), tensor.shape, tensor.dtype) if tensor.numel() else (id(tensor),)

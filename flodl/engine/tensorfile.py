@@ -7,7 +7,8 @@ them. The largest elements come first, so that every tensor is aligned.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -15,11 +16,11 @@ from safetensors.torch import load
 from torch import Tensor
 
 from flodl.errors import FlodlError
+from flodl.record.tensor_header import Row, encode_head
+from flodl.record.weights import COMPLEX
 
-__all__ = ["num_bytes", "pieces", "tensors_of"]
+__all__ = ["bytes_of", "head_of", "in_order", "pieces", "real", "row_of", "tensors_of"]
 
-COMPLEX = "complex"
-ALIGNMENT = 8
 _CODES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
     torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8",
@@ -27,24 +28,19 @@ _CODES = {
     torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2",
 }  # fmt: skip
 
+T = TypeVar("T")
 
-def pieces(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> Iterator[memoryview]:
-    """The file's bytes: a header, then each tensor's elements. The tensors must be contiguous and on the CPU.
-    metadata: more words for the header.
+
+def pieces(tensors: Mapping[str, Tensor]) -> Iterator[memoryview]:
+    """The file's bytes: a head, then each tensor's elements. The tensors must be contiguous and on the CPU.
 
     Raises FlodlError for a dtype that cannot be stored.
     """
-    real = _real(tensors)
-    yield memoryview(_header(tensors, real, metadata or {}))
-    for tensor in real.values():
+    stored = in_order({name: (real(tensor).element_size(), real(tensor)) for name, tensor in tensors.items()})
+    yield memoryview(head_of(stored, sorted(name for name, tensor in tensors.items() if tensor.is_complex())))
+    for tensor in stored.values():
         if tensor.numel():
-            yield tensor.reshape(-1).view(torch.uint8).numpy().data
-
-
-def num_bytes(tensors: Mapping[str, Tensor]) -> int:
-    """The size of the whole file."""
-    real = _real(tensors)
-    return len(_header(tensors, real, {})) + sum(tensor.nbytes for tensor in real.values())
+            yield bytes_of(tensor)
 
 
 def tensors_of(data: bytes) -> dict[str, Tensor]:
@@ -60,25 +56,37 @@ def tensors_of(data: bytes) -> dict[str, Tensor]:
     return found
 
 
-def _real(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    real = {name: torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for name, t in tensors.items()}
-    return dict(sorted(real.items(), key=lambda pair: (-pair[1].element_size(), pair[0])))
+def real(tensor: Tensor) -> Tensor:
+    """The tensor as it is stored."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
-def _header(tensors: Mapping[str, Tensor], real: Mapping[str, Tensor], more: Mapping[str, str]) -> bytes:
-    complex_ones = sorted(name for name, tensor in tensors.items() if tensor.is_complex())
-    metadata = {"format": "pt", **more, **({COMPLEX: json.dumps(complex_ones)} if complex_ones else {})}
-    rows: dict[str, object] = {"__metadata__": metadata}
+def in_order(sized: Mapping[str, tuple[int, T]]) -> dict[str, T]:
+    """By name, in the order of a file. sized: (bytes of an element, whatever it is)."""
+    return {name: found for name, (_, found) in sorted(sized.items(), key=lambda item: (-item[1][0], item[0]))}
+
+
+def head_of(
+    stored: Mapping[str, Tensor], complex_ones: Sequence[str], metadata: Mapping[str, str] | None = None
+) -> bytes:
+    """The head of a file of these tensors, in this order. metadata: more words for it."""
+    rows: dict[str, Row] = {}
     at = 0
-    for name, tensor in real.items():
-        if tensor.dtype not in _CODES:
-            raise FlodlError(f"{name} is of {str(tensor.dtype).removeprefix('torch.')}, which no bundle can hold")
-        rows[name] = {
-            "dtype": _CODES[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [at, at + tensor.nbytes],
-        }
-        at += tensor.nbytes
-    text = json.dumps(rows, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % ALIGNMENT)
-    return len(text).to_bytes(8, "little") + text
+    for name, tensor in stored.items():
+        rows[name] = row_of(name, tensor, at)
+        at = rows[name].data_offsets[1]
+    told = {"format": "pt", **(metadata or {}), **({COMPLEX: json.dumps(complex_ones)} if complex_ones else {})}
+    return encode_head(rows, told)
+
+
+def row_of(name: str, tensor: Tensor, at: int = 0) -> Row:
+    """What a head says of a tensor whose first byte is `at`. Raises FlodlError for a dtype that cannot be stored."""
+    stored = real(tensor)
+    if stored.dtype not in _CODES:
+        raise FlodlError(f"{name} is of {str(stored.dtype).removeprefix('torch.')}, which no bundle can hold")
+    return Row(_CODES[stored.dtype], tuple(stored.shape), (at, at + stored.nbytes))
+
+
+def bytes_of(tensor: Tensor) -> memoryview:
+    """Its elements; it must be contiguous."""
+    return tensor.reshape(-1).view(torch.uint8).numpy().data

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from flodl.engine.bundle import BUFFER
 from flodl.engine.tensorfile import tensors_of
 from flodl.errors import RunLost
 from flodl.record.bundle_folder import Bundle
+from flodl.record.bundle_names import BUFFER
 from flodl.record.folder import RunFolder
 from flodl.spec.checkpoint import CheckpointConfig
 

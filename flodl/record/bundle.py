@@ -24,6 +24,7 @@ from flodl.record.bundle_meta import BundleMeta, SaveReason, encode_meta
 from flodl.record.bundle_names import BundleNames
 from flodl.record.files import sync_folder, write_atomically
 from flodl.record.saving import Saving, save_error
+from flodl.record.weights import mend_weights, write_weights
 from flodl.spec.checkpoint import BestConfig
 
 __all__ = ["BundleStore", "Loaded", "Resume", "Saved"]
@@ -91,9 +92,17 @@ class BundleStore:
             raise FlodlError(f"the save of round {saving.round} is over; a later one has begun")
         self._saving = None
         bundle = self._files.bundle(saving.place(msgspec.structs.replace(meta, serial=self._serial)))
-        unplaced = saving.place_weights()
+        unwritten = write_weights(bundle)
         removed, remarks = self._prune(bundle)
-        return Saved(bundle, removed, (*unplaced, *remarks, *self._link(bundle)))
+        return Saved(bundle, removed, (*unwritten, *remarks, *self._link(bundle)))
+
+    def mend(self) -> None:
+        """Let what is there for people be the newest bundle's: a kill may have come between the two. Only where nobody
+        saves. Raises OSError where the folder cannot be read."""
+        newest = self.newest()
+        if newest is not None:
+            mend_weights(newest)
+            self._link(newest)
 
     def amend(
         self, bundle: Bundle, *, reason: SaveReason | None = None, figures: dict[str, float] | None = None

@@ -7,6 +7,7 @@ would otherwise be as good as any other.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, cast
@@ -62,8 +63,11 @@ class BundleMeta(msgspec.Struct, frozen=True, kw_only=True):
 def encode_meta(meta: BundleMeta) -> bytes:
     """The file's bytes. Raises FlodlError for a number that JSON does not have, with its place."""
     tree = cast("dict[str, Any]", msgspec.to_builtins(meta, str_keys=True))
-    for place, value in _nonfinite(tree, "meta"):
-        raise FlodlError(f"the bundle of round {meta.round}: {place} is {value}, which JSON cannot hold")
+    try:
+        json.dumps(tree, allow_nan=False)  # quicker than to look for it, and msgspec would write null
+    except ValueError:
+        place, value = next(_nonfinite(tree, "meta"))
+        raise FlodlError(f"the bundle of round {meta.round}: {place} is {value}, which JSON cannot hold") from None
     return msgspec.json.format(msgspec.json.encode(tree | {DIGEST: _digest(tree)}), indent=2) + b"\n"
 
 

@@ -8,6 +8,9 @@
     <stem>.fdl  <stem>.meta.json   hard links to the newest, for people
     weights.safetensors         of the newest, beside whatever stem: a file of its own, no member
 
+What is in the members tells its name's beginning: model.param/ model.buffer/ optim/ in the one, center/ velocity/ ema/
+and so on in the other.
+
 Where a round is saved again (a run that went back to an older bundle comes by it once more) its new members get a
 take: <stem>.r<round>-2.fdl. So the old ones are whole until the new meta has taken the place of theirs.
 """
@@ -19,8 +22,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 __all__ = [
+    "BUFFER",
+    "COUNT",
+    "EMA",
     "EMA_WEIGHTS_FILE",
     "KINDS",
+    "NARROW",
+    "PARAMETER",
     "PLAIN",
     "WEIGHTS_FILE",
     "BundleNames",
@@ -36,6 +44,9 @@ KINDS: tuple[Kind, ...] = ("model", "outer")
 
 WEIGHTS_FILE = "weights.safetensors"
 EMA_WEIGHTS_FILE = "weights.ema.safetensors"  # likewise: their moving average
+PARAMETER, BUFFER = "model.param/", "model.buffer/"
+EMA, COUNT = "ema/", "."  # no tensor of a model has such a name
+NARROW = "ema.narrow/"  # the same in the model's own dtype, where that is a narrower one: for people
 PLAIN = "plain"  # what is no tensor travels beside the members, and lies in the meta
 _UPLOAD = re.compile(r"r(\d+)\.(model|outer|plain)")
 

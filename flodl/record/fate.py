@@ -12,6 +12,7 @@ from flodl.record.folder import RunFolder
 from flodl.record.process import is_known_here, lives
 from flodl.record.result import Result, read_result
 from flodl.record.status import StatusNow, read_status
+from flodl.spec.codec import load_spec
 
 __all__ = ["Fate", "fate", "tidy"]
 
@@ -44,8 +45,10 @@ def fate(folder: RunFolder) -> Fate:
 
 
 def tidy(folder: RunFolder) -> None:
-    """Remove what a run whose controller is gone left half written; where another one might write, nothing."""
+    """Remove what a run whose controller is gone left half written, and let its weights be those of its newest bundle;
+    where another one might write, nothing."""
     with contextlib.suppress(FlodlError, OSError):
         controller = read_status(folder.status_path).controller
         if controller is not None and is_known_here(controller) and not lives(controller):
             folder.tidy()
+            folder.bundles(load_spec(folder.spec_path).checkpoint).mend()

@@ -7,6 +7,7 @@ whole lines, of which at most the last can be torn, and `whole_lines` reads past
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -15,7 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["AtomicFile", "LineFile", "sync_folder", "target_of", "whole_lines", "write_atomically"]
+from flodl.errors import FlodlError
+
+__all__ = ["AtomicFile", "LineFile", "refusal", "sync_folder", "target_of", "whole_lines", "write_atomically"]
 
 _BESIDE = re.compile(r"\.(.+)\.[0-9a-f]{8}\.tmp")
 
@@ -37,16 +40,11 @@ class AtomicFile:
         """Append to the file under its temporary name."""
         self._file.write(data)
 
-    def settle(self) -> None:
-        """Make it durable under its temporary name: what a full disk refuses is refused here."""
-        if not self._file.closed:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
-
     def commit(self) -> None:
         """Make it durable and move it into place."""
-        self.settle()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
         self._beside.replace(self.path)
         self._is_placed = True
         sync_folder(self.path.parent)
@@ -122,6 +120,12 @@ def whole_lines(path: Path) -> Iterator[bytes]:
         for line in file:
             if line.endswith(b"\n"):
                 yield line[:-1]
+
+
+def refusal(error: OSError, path: Path, what: str) -> FlodlError:
+    """A refusal of the file system in words: which file, what it said, its name for that, and what it means."""
+    name = f" ({errno.errorcode.get(error.errno, error.errno)})" if error.errno is not None else ""
+    return FlodlError(f"{path}: {error.strerror or error}{name}: {what}")
 
 
 def sync_folder(folder: Path) -> None:

@@ -23,15 +23,15 @@ from flodl.decide.messages import Command, Event
 from flodl.decide.roster import Place
 from flodl.errors import ConfigError, FlodlError
 from flodl.record.bundle import BundleStore
-from flodl.record.bundle_names import EMA_WEIGHTS_FILE, WEIGHTS_FILE
+from flodl.record.bundle_names import WEIGHTS_FILE
 from flodl.record.files import target_of, write_atomically
 from flodl.record.journal import Journal, JournalHeader
 from flodl.record.log import ControllerLog, RankLog
 from flodl.record.metrics import MetricsFile
 from flodl.record.result import Result, read_result, write_result
-from flodl.record.saving import WeightsSink
 from flodl.record.status import StatusFile
 from flodl.record.text import plain_name
+from flodl.record.weights import WeightsSink
 from flodl.spec.checkpoint import CheckpointConfig
 from flodl.spec.codec import SCHEMA
 
@@ -153,9 +153,9 @@ class RunFolder:
             self._rank_logs[rank] = RankLog(path, f"[{place} r{rank}]")
         return self._rank_logs[rank]
 
-    def weights(self, name: str = WEIGHTS_FILE) -> WeightsSink:
-        """The writer of the newest consensus: write chunks, then commit; nothing appears before that."""
-        return WeightsSink(self.checkpoints_path / name)
+    def weights(self) -> WeightsSink:
+        """The writer of weights that belong to no bundle: write chunks, then commit; nothing appears before that."""
+        return WeightsSink(self.weights_path)
 
     def bundles(self, config: CheckpointConfig) -> BundleStore:
         """The keeper of the run's bundles."""
@@ -163,9 +163,9 @@ class RunFolder:
 
     def open_upload(self, rank: int, name: str) -> WeightsSink:
         """Where a rank's upload of that name goes. FlodlError for a name that no file of a run has."""
-        if name not in (WEIGHTS_FILE, EMA_WEIGHTS_FILE):
-            raise FlodlError(f"rank {rank} offers {name!r}; a run takes {WEIGHTS_FILE} and {EMA_WEIGHTS_FILE}")
-        return self.weights(name)
+        if name != WEIGHTS_FILE:
+            raise FlodlError(f"rank {rank} offers {name!r}; a run takes {WEIGHTS_FILE}")
+        return self.weights()
 
     def write_report(self, page: str) -> None:
         """The run as a page for people."""

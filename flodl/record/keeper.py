@@ -19,7 +19,7 @@ from flodl.decide.messages import BundleKept, Command, End, Event, Goodbye, Save
 from flodl.errors import FlodlError
 from flodl.record.bundle import BundleStore
 from flodl.record.bundle_meta import BundleMeta
-from flodl.record.bundle_names import EMA_WEIGHTS_FILE, PLAIN, WEIGHTS_FILE, Upload, as_upload
+from flodl.record.bundle_names import PLAIN, Upload, as_upload
 from flodl.record.saving import Saving
 
 __all__ = ["Keeper", "Owner"]
@@ -34,8 +34,8 @@ class _Sink(Protocol):
         """More bytes."""
         ...
 
-    def commit(self) -> None:
-        """All are there."""
+    def commit(self, sha256: str) -> None:
+        """All are there; sha256: their digest."""
         ...
 
     def abandon(self) -> None:
@@ -75,7 +75,6 @@ class Keeper:
     ) -> None:
         self._store, self._owner, self._fixed, self._tell = store, owner, fixed, tell
         self._expected: _Expected | None = None
-        self._has_begun = False
         self._lock = threading.Lock()  # of the store: one writer at a time
         self._evaluating: SaveBegun | None = None
         self._figures: dict[int, dict[str, float]] = {}
@@ -99,18 +98,14 @@ class Keeper:
                 self._jobs.put(self._mark_lost)
 
     def open_upload(self, rank: int, name: str) -> _Sink | None:
-        """Where the part of a bundle goes that a rank offers, and the weights beside it; None for other uploads, and in
-        a run without saves. FlodlError where none is asked for: it is of a save that was given up, or of a rank that
-        was not told to save."""
+        """Where the part of a bundle goes that a rank offers; None for other uploads. FlodlError where none is asked
+        for: it is of a save that was given up, or of a rank that was not told to save."""
         upload = as_upload(name)
-        is_weights = self._has_begun and name in (WEIGHTS_FILE, EMA_WEIGHTS_FILE)
-        if upload is None and not is_weights:
+        if upload is None:
             return None
         expected = self._expected
-        if expected is None or expected.begun.rank != rank or (upload and upload.round != expected.begun.round):
+        if expected is None or expected.begun.rank != rank or upload.round != expected.begun.round:
             raise FlodlError(f"rank {rank} offers {name}, which nobody has asked it for")
-        if upload is None:
-            return expected.saving.open_weights(name)
         if upload.kind == PLAIN:
             return _PlainSink(expected)
         sink = expected.saving.open(upload.kind)
@@ -127,7 +122,6 @@ class Keeper:
 
     def _begin(self, begun: SaveBegun) -> None:
         self._evaluating = begun if begun.evaluates else None
-        self._has_begun = True
         try:
             with self._lock:
                 saving = self._store.begin(begun.round)
@@ -198,7 +192,7 @@ class _PlainSink:
     def write(self, data: memoryview) -> None:
         self._parts += data
 
-    def commit(self) -> None:
+    def commit(self, sha256: str) -> None:
         self._expected.plain = bytes(self._parts)
 
     def abandon(self) -> None:
@@ -210,6 +204,6 @@ class _LastSink:
         self._sink, self._on_whole = sink, on_whole
         self.write, self.abandon = sink.write, sink.abandon
 
-    def commit(self) -> None:
-        self._sink.commit()
+    def commit(self, sha256: str) -> None:
+        self._sink.commit(sha256)
         self._on_whole()

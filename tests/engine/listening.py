@@ -36,7 +36,7 @@ class Memory:
     """A sink that keeps the bytes."""
 
     def __init__(self, trouble: str = "") -> None:
-        self.data, self.committed, self.abandoned, self.trouble = bytearray(), False, False, trouble
+        self.data, self.committed, self.abandoned, self.trouble = bytearray(), "", False, trouble
         self.parts = 0
 
     def write(self, data: memoryview) -> None:
@@ -45,8 +45,8 @@ class Memory:
         self.data += data
         self.parts += 1
 
-    def commit(self) -> None:
-        self.committed = True
+    def commit(self, sha256: str) -> None:
+        self.committed = sha256
 
     def abandon(self) -> None:
         self.abandoned = True

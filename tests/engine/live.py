@@ -98,7 +98,7 @@ class Upload:
     def write(self, data: memoryview) -> None:
         self._data += data
 
-    def commit(self) -> None:
+    def commit(self, sha256: str) -> None:
         self._uploads.whole[self._rank] = bytes(self._data)
 
     def abandon(self) -> None:

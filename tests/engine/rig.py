@@ -21,6 +21,7 @@ import pytest
 import torch
 import torch._dynamo
 import torch.distributed as dist
+from safetensors.torch import load
 
 from flodl.decide.messages import Average, Finish, FormGroup, Range, Round, RunWindow
 from flodl.engine.averaging.elastic import ElasticRule
@@ -84,8 +85,8 @@ class ScriptedLink:
     def store(self, generation: int) -> dist.Store:
         return dist.PrefixStore(f"g{generation}", dist.FileStore(str(self._store_file), -1))
 
-    def upload(self, name: str, chunks: bytes | Iterable[memoryview]) -> None:
-        self.uploads[name] = chunks if isinstance(chunks, bytes) else b"".join(chunks)
+    def upload(self, files: Iterable[tuple[str, Iterable[memoryview]]]) -> None:
+        self.uploads |= {name: b"".join(chunks) for name, chunks in files}
 
     def told(self, kind: type) -> list[Any]:
         return [event for event in self.sent if isinstance(event, kind)]
@@ -112,6 +113,11 @@ class Record:
 
     def told(self, kind: type) -> list[Any]:
         return [event for event in self.sent if isinstance(event, kind)]
+
+
+def saved(link: ScriptedLink | Record) -> dict[str, torch.Tensor]:
+    """The tensors of the model that was saved last, by their names in the bundle."""
+    return load([data for name, data in link.uploads.items() if name.endswith(".model")][-1])
 
 
 class After:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load
 from torch import nn
 
 from flodl.engine.averaging.ema import Ema
@@ -16,7 +15,6 @@ from flodl.engine.averaging.parameters import ParameterRule
 from flodl.engine.averaging.rule import RoundOrder
 from flodl.engine.bundle import TrainingState
 from flodl.engine.rounds import Rounds
-from flodl.engine.saver import Saver
 from flodl.spec.outer import DiLoCoConfig
 from tests.engine.scalars import Scalar
 
@@ -112,22 +110,3 @@ def test_what_only_one_side_keeps_is_told() -> None:
         "the bundle has no velocity: it begins at rest",
     )
     assert both.reach(6.0) == (6.0, 6.0)  # the first round of an outer optimizer takes no step
-
-
-def test_a_save_stores_both_weights_under_the_models_own_names() -> None:
-    uploads: dict[str, bytes] = {}
-
-    class Link:
-        def upload(self, name: str, chunks: Any) -> None:
-            uploads[name] = chunks if isinstance(chunks, bytes) else b"".join(chunks)
-
-    run = Alone(outer=False, dtype=torch.bfloat16)
-    saver = Saver(0, Link(), run.model, run.state)  # pyright: ignore[reportArgumentType]
-    saver.save(0)
-    assert "weights.ema.safetensors" not in uploads  # nothing is averaged yet
-    run.reach(1.0, 4.0)
-    saver.save(2)
-    kept, averaged = (load(uploads[name]) for name in ("weights.safetensors", "weights.ema.safetensors"))
-    assert kept.keys() == averaged.keys() == run.model.state_dict().keys()
-    assert (kept["weight"].item(), averaged["weight"].item(), averaged["steps"].item()) == (4.0, 3.0, 3)
-    assert averaged["weight"].dtype == torch.bfloat16

@@ -17,9 +17,8 @@ import zmq
 from flodl.decide.messages import Cut, Goodbye, RankFailed
 from flodl.engine.keys import make_keys
 from flodl.engine.link import DIAL_SECONDS, LinkClosedError, RankLink
-from flodl.engine.protocol import PART_BYTES
 from flodl.engine.server import LinkServer, Listen
-from flodl.errors import ConfigError, FlodlError, NotReady
+from flodl.errors import ConfigError, NotReady
 from tests.engine.listening import RUN, Controller, Door, Memory, bye, dialled
 from tests.engine.live import refusal
 
@@ -198,46 +197,6 @@ def test_a_frame_of_another_run_does_not_pass_even_with_the_key(controller: Cont
 def test_nan_is_refused_where_it_would_be_sent(controller: Controller) -> None:
     with dialled(controller.door(0)) as link, pytest.raises(ValueError, match=r"Goodbye\.at"):
         link.send(Goodbye(at=float("nan"), rank=0))
-
-
-def test_an_upload_arrives_whole(controller: Controller) -> None:
-    data = bytes(range(256)) * 80_000  # 20 parts and a rest
-    with dialled(controller.door(0)) as link:
-        link.upload("weights.safetensors", data)
-        assert bytes(controller.sink.data) == data
-        assert controller.sink.committed
-        controller.sink = Memory()
-        link.upload("weights.safetensors", (memoryview(data)[i : i + PART_BYTES + 1] for i in (0, 5)))
-        assert len(controller.sink.data) == 2 * PART_BYTES + 2
-        controller.sink = Memory()
-        small = 70_001  # bytes of a tensor: some fall on the edge of a part
-        link.upload("weights.safetensors", (memoryview(data)[i : i + small] for i in range(0, len(data), small)))
-        assert bytes(controller.sink.data) == data
-        assert controller.sink.parts == 20
-
-
-def test_a_full_disk_is_told_to_the_rank_and_nothing_stays(controller: Controller) -> None:
-    controller.sink = Memory(trouble="No space left on device")
-    with (
-        dialled(controller.door(0)) as link,
-        pytest.raises(FlodlError, match=r"could not store weights.*No space left"),
-    ):
-        link.upload("weights.safetensors", b"x")
-    assert controller.sink.abandoned
-    assert not controller.sink.committed
-
-
-def test_orders_come_through_while_an_upload_runs(controller: Controller) -> None:
-    with dialled(controller.door(0)) as link:
-        done = threading.Thread(target=link.upload, args=("w", bytes(64 << 20)))
-        done.start()
-        waits = []
-        while done.is_alive():
-            begun = time.monotonic()
-            assert link.flush(5.0)
-            waits.append(time.monotonic() - begun)
-        done.join()
-    assert sorted(waits)[len(waits) // 2] < 0.2
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "no.such.name.invalid", "203.0.113.7"])

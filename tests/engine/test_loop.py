@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
@@ -165,7 +164,7 @@ def test_callbacks_run_on_the_consensus_before_the_window_and_count_for_no_readi
     evaluated, saved = link.sent[-1].callbacks
     assert evaluated.values == {"weight": 10.0}
     assert saved.ok
-    assert load(link.uploads["weights.safetensors"])["weight"].tolist() == [10.0]
+    assert rig.saved(link)["model.param/weight"].tolist() == [10.0]
 
 
 def test_evaluation_and_save_show_the_consensus_not_what_was_trained_past_it(tmp_path: Path) -> None:
@@ -173,15 +172,15 @@ def test_evaluation_and_save_show_the_consensus_not_what_was_trained_past_it(tmp
     orders += [rig.average(1, [1]), rig.After(AveragingDone, 1), rig.finish("eval", "save")]
     link, weight, _ = run(orders, tmp_path / "store", rule="elastic")
     assert link.sent[-1].callbacks[0].values == {"weight": 4.0}
-    assert load(link.uploads["weights.safetensors"])["weight"].tolist() == [4.0]
+    assert rig.saved(link)["model.param/weight"].tolist() == [4.0]
     assert weight == 7.0
 
 
 class FullDisk(rig.ScriptedLink):
     """A controller that cannot store anything."""
 
-    def upload(self, name: str, chunks: object) -> None:
-        raise OSError(28, "No space left on device", name)
+    def upload(self, files: object) -> None:
+        raise OSError(28, "No space left on device")
 
 
 def test_a_callback_that_fails_is_told_in_words_and_training_goes_on(tmp_path: Path) -> None:

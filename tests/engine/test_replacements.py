@@ -30,8 +30,8 @@ def test_the_earlier_process_is_told_to_end_itself_while_the_next_one_is_heard()
         new.send(bye(0))
         assert controller.events.get(timeout=5.0) == bye(0)
         with pytest.raises(FlodlError, match="this rank was declared dead: nothing of it is stored"):
-            old.upload("weights.safetensors", b"x" * 3_000_000)
-        new.upload("weights.safetensors", b"x" * 3_000_000)
+            old.upload([("weights.safetensors", (b"x" * 3_000_000,))])
+        new.upload([("weights.safetensors", (b"x" * 3_000_000,))])
         assert controller.sink.committed
         new.close()
 
@@ -46,7 +46,7 @@ def test_an_upload_that_a_dead_rank_has_begun_is_dropped_while_the_run_goes_on()
 
         def send() -> None:
             with pytest.raises(FlodlError):
-                link.upload("r1.model", halves())
+                link.upload([("r1.model", halves())])
 
         sending = threading.Thread(target=send)
         sending.start()

@@ -47,6 +47,6 @@ def test_nothing_that_an_evicted_rank_says_is_heard_and_it_is_told_to_end_itself
         link.send(bye(0))
         assert "declared this rank dead" in lost.get(timeout=5.0), "each word is answered so"
         with pytest.raises(FlodlError, match="this rank was declared dead: nothing of it is stored"):
-            link.upload("weights.safetensors", b"x" * 3_000_000)
+            link.upload([("weights.safetensors", (b"x" * 3_000_000,))])
         assert not controller.sink.committed
         assert controller.events.empty()

@@ -47,7 +47,7 @@ def obedient(payload: RankPayload) -> None:
     while True:
         order = link.receive(None)
         if isinstance(order, Finish):
-            link.upload("weights.safetensors", bytes([payload.rank]) * 3_000_000)
+            link.upload([("weights.safetensors", (bytes([payload.rank]) * 3_000_000,))])
             link.send(Goodbye(at=0.0, rank=payload.rank))
             link.close()
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import queue
 import sys
@@ -13,9 +14,9 @@ from flodl.decide.messages import BundleKept, Event, SaveBegun
 from flodl.errors import FlodlError
 from flodl.record.bundle import BundleStore, Saved
 from flodl.record.bundle_meta import BundleMeta
-from flodl.record.bundle_names import WEIGHTS_FILE
 from flodl.record.keeper import Keeper, Owner
-from flodl.record.saving import WeightsSink
+from flodl.record.tensor_header import Row, encode_head, read_head
+from flodl.record.weights import SHOWN
 from flodl.spec.checkpoint import BestConfig
 
 STEM = "my model"
@@ -33,7 +34,29 @@ def meta(round_: int, **fields: object) -> BundleMeta:
 
 
 def content(round_: int, kind: str, mark: str = "") -> bytes:
-    return f"{kind} of round {round_}{mark};".encode() * 400
+    """A member: a file of tensors, of which weights are made."""
+    text = f"{kind} of round {round_}{mark};".encode() * 400
+    name = "model.param/text" if kind == "model" else "center/text"
+    return encode_head({name: Row("U8", (len(text),), (0, len(text)))}, {SHOWN: "{}"}) + text
+
+
+def weights_in(folder: Path) -> bytes:
+    """What the weights beside bundles of such content say; nothing where there are none."""
+    path = folder / "weights.safetensors"
+    if not path.exists():
+        return b""
+    head = read_head(path)
+    assert list(head.rows) == ["text"]
+    return path.read_bytes()[head.size :]
+
+
+def weights_of(round_: int, mark: str = "") -> bytes:
+    """What they say where they are that round's."""
+    return f"model of round {round_}{mark};".encode() * 400
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def save(into: BundleStore, round_: int, mark: str = "", **fields: object) -> Saved:
@@ -43,7 +66,7 @@ def save(into: BundleStore, round_: int, mark: str = "", **fields: object) -> Sa
         sink = saving.open(kind)
         for part in (content(round_, kind, mark)[:1000], content(round_, kind, mark)[1000:]):
             sink.write(memoryview(part))
-        sink.commit()
+        sink.commit(digest(content(round_, kind, mark)))
     return into.commit(saving, meta(round_, **fields))
 
 
@@ -58,11 +81,12 @@ def keep(folder: Path) -> Callable[[int], None]:
             rank=0, round=round_, generation=1, epoch=0, global_step=10 * round_, why="checkpoint", reason="test"
         )
         keeper.observe(BundleKept(at=0.0, rank=9, round=0), (begun,))
-        for name in (WEIGHTS_FILE, f"r{round_}.plain", f"r{round_}.outer", f"r{round_}.model"):
-            sink = keeper.open_upload(0, name) or WeightsSink(folder / WEIGHTS_FILE)
+        for name in (f"r{round_}.plain", f"r{round_}.outer", f"r{round_}.model"):
+            sink = keeper.open_upload(0, name)
+            assert sink is not None
             data = b"{}" if name.endswith("plain") else content(round_, name.rpartition(".")[2], " again")
             sink.write(memoryview(data))
-            sink.commit()
+            sink.commit(digest(data))
         kept = told.get()
         keeper.close()
         assert isinstance(kept, BundleKept)

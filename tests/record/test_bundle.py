@@ -10,12 +10,15 @@ import pytest
 
 from flodl.errors import ConfigError, FlodlError
 from flodl.record.bundle import BundleStore
+from flodl.record.tensor_header import encode_head
+from flodl.record.weights import write_weights
 from flodl.spec.checkpoint import BestConfig
-from tests.record.bundles import STEM, content, meta, save, store
+from tests.record.bundles import STEM, content, digest, meta, save, store, weights_in, weights_of
 
 
 def names(folder: Path) -> set[str]:
-    return {p.name.removeprefix(STEM) for p in folder.iterdir()}
+    """Without the weights, which lie beside any bundle."""
+    return {p.name.removeprefix(STEM) for p in folder.iterdir()} - {"weights.safetensors"}
 
 
 def parts(*rounds: int) -> set[str]:
@@ -43,9 +46,10 @@ def test_a_bundle_is_three_files_and_two_names_for_people(runs: Path) -> None:
     assert (told["schema"], told["round"], told["epoch"], told["global_step"]) == (1, 7, 3, 70)
     assert told["coordinator"] == {"ledger": {"done": [[0, 640]]}}
     assert [(m["name"], m["size"], len(m["sha256"])) for m in told["members"]] == [
-        (f"{STEM}.r7.fdl", 400 * 17, 64),
-        (f"{STEM}.r7.outer.fdl", 400 * 17, 64),
+        (f"{STEM}.r7.fdl", len(content(7, "model")), 64),
+        (f"{STEM}.r7.outer.fdl", len(content(7, "outer")), 64),
     ]
+    assert weights_in(folder) == weights_of(7)
 
 
 def test_what_is_loaded_is_what_was_saved(runs: Path) -> None:
@@ -63,7 +67,7 @@ def test_a_bundle_without_outer_state_has_one_member(runs: Path) -> None:
     saving = kept.begin(1)
     sink = saving.open("model")
     sink.write(b"all")
-    sink.commit()
+    sink.commit(digest(b"all"))
     assert kept.commit(saving, meta(1)).bundle.path("outer") is None
     assert names(runs) == parts(1) - {".r1.outer.fdl"}
 
@@ -105,7 +109,7 @@ def test_an_upload_that_begins_anew_takes_the_place_of_the_first(runs: Path) -> 
     saving.open("model").write(b"of a rank that died")
     sink = saving.open("model")
     sink.write(b"of the next one")
-    sink.commit()
+    sink.commit(digest(b"of the next one"))
     model = kept.commit(saving, meta(1)).bundle.path("model")
     assert model is not None
     assert model.read_bytes() == b"of the next one"
@@ -190,7 +194,7 @@ def test_a_size_that_is_wrong_is_told_before_a_byte_is_read(runs: Path) -> None:
     save(store(runs), 3)
     path = runs / f"{STEM}.r3.fdl"
     os.truncate(path, 1 << 42)  # sparse: to read it would take hours
-    assert refusal(store(runs)) == f"{path}: is damaged: {1 << 42} bytes, and its meta says 6800"
+    assert refusal(store(runs)) == f"{path}: is damaged: {1 << 42} bytes, and its meta says {len(content(3, 'model'))}"
 
 
 @pytest.mark.row(24)
@@ -295,6 +299,34 @@ def test_files_of_others_are_left_alone_and_what_is_left_of_weights_is_swept(run
         (runs / name).write_bytes(b"")
     save(store(runs, keep=1), 2)
     assert {p.name for p in runs.iterdir()} == others | {STEM + part for part in parts(2)}
+    assert weights_in(runs) == weights_of(2)
+
+
+def test_weights_and_links_that_a_kill_left_behind_their_bundle_are_mended_and_a_users_own_file_is_not(
+    runs: Path,
+) -> None:
+    kept = store(runs, keep=None)
+    for n in (1, 2):
+        save(kept, n)
+    weights, link = runs / "weights.safetensors", runs / f"{STEM}.fdl"
+    for missing in (True, False):  # as it is where a kill came after the meta's rename
+        link.unlink()
+        link.hardlink_to(runs / f"{STEM}.r1.fdl")
+        if missing:
+            weights.unlink()
+        else:
+            write_weights(kept.bundles()[1])
+            assert weights_in(runs) == weights_of(1)
+        store(runs).mend()
+        assert weights_in(runs) == weights_of(2)
+        assert link.samefile(runs / f"{STEM}.r2.fdl")
+    before = weights.stat()
+    store(runs).mend()
+    assert (weights.stat().st_ino, weights.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    mine = encode_head({}, {"format": "pt"})
+    weights.write_bytes(mine)
+    store(runs).mend()
+    assert weights.read_bytes() == mine
 
 
 def test_a_folder_that_cannot_be_made_is_told_with_the_reason(runs: Path) -> None:

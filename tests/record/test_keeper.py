@@ -15,6 +15,9 @@ from flodl.errors import FlodlError
 from flodl.record.bundle import BundleStore
 from flodl.record.bundle_reading import BundleReader
 from flodl.record.keeper import Keeper, Owner
+from tests.record.bundles import content, digest, weights_in, weights_of
+
+MODEL, CENTER = content(0, "model"), content(0, "outer")
 
 
 class Heard:
@@ -37,7 +40,7 @@ class Heard:
         sink = self.keeper.open_upload(rank, name)
         assert sink is not None
         sink.write(memoryview(data))
-        sink.commit()
+        sink.commit(digest(data))
 
     def kept(self) -> BundleKept:
         event = self.told.get(timeout=10.0)
@@ -57,8 +60,8 @@ def keeping(folder: Path, **options: Any) -> Iterator[Heard]:
 def save(heard: Heard, round_: int, rank: int = 0, **fields: Any) -> BundleKept:
     heard.begin(round_, rank, **fields)
     heard.upload(f"r{round_}.plain", b'{"optimizer": {"lr": 1}}', rank)
-    heard.upload(f"r{round_}.outer", b"center", rank)
-    heard.upload(f"r{round_}.model", b"weights", rank)
+    heard.upload(f"r{round_}.outer", CENTER, rank)
+    heard.upload(f"r{round_}.model", MODEL, rank)
     return heard.kept()
 
 
@@ -71,8 +74,8 @@ def test_a_bundle_holds_what_arrived_and_what_was_known_when_it_was_ordered(tmp_
         assert bundle.meta.coordinator == {"state": {"accepted": 3}}
         assert bundle.meta.plain == {"optimizer": {"lr": 1}}
         read = BundleReader(bundle).read
-        assert [read(f"r3.{kind}", 0)[0] for kind in ("model", "outer")] == [b"weights", b"center"]
-        assert read("r3.model", 4) == (b"hts", 7)
+        assert [read(f"r3.{kind}", 0)[0] for kind in ("model", "outer")] == [MODEL, CENTER]
+        assert read("r3.model", len(MODEL) - 3) == (MODEL[-3:], len(MODEL))
         with pytest.raises(FlodlError, match="has no other part"):
             read("r4.model", 0)
 
@@ -85,31 +88,29 @@ def test_only_the_rank_that_was_asked_is_heard_and_only_for_that_round(tmp_path:
         for rank, name in ((1, "r5.model"), (0, "r4.model")):
             with pytest.raises(FlodlError, match="nobody has asked"):
                 heard.keeper.open_upload(rank, name)
-        with pytest.raises(FlodlError, match="nobody has asked"):
-            heard.keeper.open_upload(1, "weights.safetensors")
-        assert heard.keeper.open_upload(0, "something") is None
+        for name in ("weights.safetensors", "something"):
+            assert heard.keeper.open_upload(0, name) is None, "no part of a bundle: not the keeper's"
 
 
 def test_the_weights_for_people_are_those_of_the_newest_bundle_whatever_becomes_of_a_save(tmp_path: Path) -> None:
-    weights, average = tmp_path / "weights.safetensors", tmp_path / "weights.ema.safetensors"
     with keeping(tmp_path) as heard:
-        assert heard.keeper.open_upload(0, weights.name) is None, "a run that saves nothing has weights all the same"
         for round_ in (1, 2):
             heard.begin(round_)
-            heard.upload(weights.name, b"of %d" % round_)
-            heard.upload(average.name, b"mean of %d" % round_)
-            assert not weights.exists() if round_ == 1 else weights.read_bytes() == b"of 1", "not before the bundle"
-            heard.upload(f"r{round_}.model", b"weights")
-            assert heard.kept().error == ""
-            assert (weights.read_bytes(), average.read_bytes()) == (b"of %d" % round_, b"mean of %d" % round_)
+            assert weights_in(tmp_path) == (b"" if round_ == 1 else weights_of(1)), "not before the bundle"
+            heard.upload(f"r{round_}.model", content(round_, "model"))
+            assert heard.kept() == BundleKept(at=0.0, rank=0, round=round_)
+            assert weights_in(tmp_path) == weights_of(round_)
         heard.begin(3)
-        heard.upload(weights.name, b"of 3")
         heard.begin(4, rank=1)  # rank 0 has died
-        heard.upload(weights.name, b"of 4", rank=1)
         heard.upload("r4.plain", b"no JSON", rank=1)
-        heard.upload("r4.model", b"weights", rank=1)
+        heard.upload("r4.model", content(4, "model"), rank=1)
         assert heard.kept().error
-        assert weights.read_bytes() == b"of 2"
+        assert weights_in(tmp_path) == weights_of(2)
+        heard.begin(5)
+        heard.upload("r5.model", b"no file of tensors")
+        (remark,) = heard.kept().remarks
+        assert "r5.fdl: not a safetensors file" in remark, "a bundle is there all the same"
+        assert (heard.store.load().bundle.round, weights_in(tmp_path)) == (5, weights_of(2))
     assert not list(tmp_path.glob(".*")), "nothing of the saves that failed stays"
 
 
@@ -120,7 +121,7 @@ def test_a_save_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:
         assert late is not None
         assert save(heard, 6, rank=1).error == ""
         with pytest.raises(FlodlError, match="a later one has begun"):
-            late.commit()
+            late.commit(digest(b""))
         assert [bundle.round for bundle in heard.store.bundles()] == [6]
 
 
@@ -129,7 +130,7 @@ def test_a_save_that_never_arrives_whole_leaves_nothing_when_the_run_is_over(tmp
         assert save(heard, 4).error == ""
         before = {path.name for path in tmp_path.iterdir()}
         heard.begin(5)
-        heard.upload("r5.outer", b"center")
+        heard.upload("r5.outer", CENTER)
         assert len(list(tmp_path.iterdir())) == len(before) + 1
     assert {path.name for path in tmp_path.iterdir()} == before
 
@@ -148,7 +149,7 @@ def test_figures_reach_the_bundle_of_the_weights_that_they_judge_before_and_afte
         heard.keeper.observe(Goodbye(at=0.0, rank=0, callbacks=(figures,)), ())
         heard.begin(2, evaluates=True)
         heard.keeper.observe(Goodbye(at=0.0, rank=0, callbacks=(figures,)), ())
-        heard.upload("r2.model", b"weights")
+        heard.upload("r2.model", MODEL)
         heard.kept()
         heard.keeper.close()
         assert [bundle.meta.figures for bundle in heard.store.bundles()] == [{"accuracy": 0.5}, {"accuracy": 0.5}]
