@@ -36,7 +36,8 @@ JOB = ["cluster=rehearsal", "elche=cpu_cadence", "model=mlp", "dataset=synthetic
 ABSURD = ["scheduler=constant", "optim.lr=0.4", "scheduler.warmup=0.1", "meta=off"]
 DRIFT = ["scheduler=constant", "optim.lr=0.04", "scheduler.warmup=0.9", "elche.overhead_target=0.01"]
 ANCHOR_500 = ["dataset.num_samples=80000", "trainer.batch_size=4", "trainer.num_epochs=1", "model.hidden=[64]",
-              "scheduler=constant", "elche.anchor=500", "optim.lr=0.02", "scheduler.warmup=0.9"]  # fmt: skip
+              "scheduler=constant", "elche.anchor=500", "optim.lr=0.03", "scheduler.warmup=0.9",
+              "elche.overhead_target=0.01"]  # fmt: skip
 META = ["optim.lr=0.01", "guard=none"]
 
 
