@@ -48,7 +48,7 @@ def ineffective(job: JobSpec) -> tuple[Problem, ...]:
     """Warnings: what the job sets and its mode ignores. One override can so span a sweep over modes."""
     found = [*_shadowed(job), *_unused_loading(job.loader)]
     if job.loop is not None:
-        return (*found, *_beside_a_loop(job, job.loop.target))
+        return (*found, *_beside_a_loop(job, job.loop.name))
     config = job.elche
     found = [
         Problem(key=f"elche.{knob}", value=shown(getattr(config, knob)), constraint=f"is ignored: {reason}")

@@ -147,7 +147,7 @@ def test_what_is_no_loss_is_told_with_what_to_return() -> None:
         ((torch.zeros((), requires_grad=True) * 2, 1.0), "gave a tuple; return the batch's mean loss, a tensor"),
         (
             torch.zeros(3, requires_grad=True) * 2,
-            "gave a tensor of shape (3,); return one loss for the batch: the mean",,
+            "gave a tensor of shape (3,); return one loss for the batch: the mean",
         ),
         (torch.zeros(()), "gave a loss that leads back to no parameter; leave out detach(), item() and no_grad()"),
         (spent(), "has called backward() itself; return the loss; gradients are computed here"),
