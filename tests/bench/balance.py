@@ -46,12 +46,16 @@ JOB = [
 
 
 class Paced(Classification):
-    """A classification step that takes as long as a larger model's would."""
+    """A classification step that takes as long as a larger model's would. forward_seconds: of a forward pass."""
+
+    def __init__(self, *, forward_seconds: float = FORWARD_SECONDS) -> None:
+        super().__init__()
+        self.forward_seconds = forward_seconds
 
     def __call__(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         began = time.perf_counter()
         loss = super().__call__(model, batch)
-        time.sleep(max(0.0, began + FORWARD_SECONDS - time.perf_counter()))
+        time.sleep(max(0.0, began + self.forward_seconds - time.perf_counter()))
         return loss
 
 
