@@ -11,6 +11,7 @@ from flodl.engine.build import made_model
 from flodl.engine.pretrained import load_weights
 from flodl.engine.trust import Trust
 from flodl.errors import ConfigError, Problem
+from flodl.record.fate import tidy
 from flodl.record.folder import RunFolder, newest_run
 from flodl.spec.codec import load_spec
 
@@ -25,6 +26,7 @@ def load_model(run: str | Path, *, trusted_targets: Sequence[str] = ()) -> Modul
     trusted_targets. Raises ConfigError.
     """
     folder = newest_run(Path.cwd() / "outputs") if run == "last" else _folder(Path(run))
+    tidy(folder)  # of a run that was killed between a bundle and its weights
     job = load_spec(folder.spec_path)
     model = made_model(job.model, Trust(trusted_targets))
     try:
