@@ -109,6 +109,7 @@ def _perform(config: DictConfig, command: _Command, begun: float) -> Objective |
         given={key: tree[key] for key in task.arguments},
         cluster_file=hooks.own_choice("cluster", str(hydra_config.runtime.choices.get("cluster"))),
         sweep=Path(hydra_config.sweep.dir) if hydra_config.mode == RunMode.MULTIRUN else None,
+        on_late_signal=command.arms.break_off,
     )
     if task.is_run:
         _check_loggers(job)

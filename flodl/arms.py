@@ -41,6 +41,7 @@ class Arms:
     is_sweep: bool = False
     is_told: bool = False
     folder: Path | None = None
+    is_broken_off: bool = False  # a signal came when an arm was over: it was for the sweep
     alone: dict[str, str] = field(default_factory=dict[str, str])  # what one device was given -> that arm's overrides
 
     def attempt(self, overrides: Sequence[str], perform: Callable[[], Objective | None]) -> Objective | None:
@@ -51,6 +52,8 @@ class Arms:
         try:
             if self.is_sweep and any(isinstance(earlier.error, Interrupted) for earlier in self.arms):
                 raise Interrupted("not started: an earlier arm was interrupted")
+            if self.is_broken_off:
+                raise Interrupted("not started: a signal came when the arm before was over")
             return perform()
         except ConfigError as error:
             arm.error = Skipped(str(error)) if self.is_sweep and error.is_rigs else error
@@ -59,6 +62,10 @@ class Arms:
         if self.is_sweep:
             raise arm.error
         return None
+
+    def break_off(self) -> None:
+        """No further arm begins."""
+        self.is_broken_off = True
 
     def told(self, found: Iterable[tuple[Sequence[str], Exception | None]], folder: Path | None = None) -> None:
         """From the launcher: overrides and final error of every arm of the sweep, and where it lies."""

@@ -39,6 +39,7 @@ class Story:
         self.caller = caller or Caller()
         self.shown: Terminal | None = None
         self.end: End | None = None  # how the run ended, once it has: no signal changes that any more
+        self.is_late_signalled = False  # one came after that
         self._begun = begun
         self._run = Run(mode="auto", average="auto", world_size=0, run_id=folder.run_id)
         self._places: dict[int, Place] = {}

@@ -7,8 +7,8 @@ stay where fleets are kept (`flodl.engine.fleet.keep`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from typing import NamedTuple
 
 from rich.console import Console
@@ -80,19 +80,18 @@ def run(
         with closing(folder):
             end = _trained(job, story, (*listeners, desk.observe), watched)
             found = _written(end, story)
-            _take_leave(desk, found)
+            _take_leave(desk, found, story)
     except (Exception, KeyboardInterrupt) as error:
         told = story.failure(error)
         failed = failed_result(told, story.told())
         with suppress(OSError):  # a full disk refuses this too
             _leave(folder, failed)
-        _take_leave(desk, failed)
+        _take_leave(desk, failed, story)
         _say_where(folder, console)
         if told is error:
             raise
         raise told from error
-    with suppress(KeyboardInterrupt):
-        _conclude(folder, found, console)
+    _part(story, found, console)
     return end
 
 
@@ -109,7 +108,17 @@ def _trained(job: JobSpec, story: Story, listeners: tuple[drive.Listener, ...], 
     except KeyboardInterrupt:
         if story.end is None:
             raise
+        story.is_late_signalled = True
         return story.end
+
+
+@contextmanager
+def _over(story: Story) -> Iterator[None]:
+    """The run is over: a signal breaks off what is done in here, and changes nothing of what became of the run."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        story.is_late_signalled = True
 
 
 def _train(job: JobSpec, story: Story, listeners: tuple[drive.Listener, ...], console: Console) -> End:
@@ -262,19 +271,27 @@ def _leave(folder: RunFolder, found: Result) -> None:
 
 
 def _written(end: End, story: Story) -> Result:
-    """The result of a run that is over, written: signals that come meanwhile do not change what became of it."""
+    """The result of a run that is over, written, whatever signals come meanwhile."""
     for _ in range(PATIENCE):
-        with suppress(KeyboardInterrupt):
+        with _over(story):
             found = result(end, story.told())
             _leave(story.folder, found)
             return found
     raise KeyboardInterrupt
 
 
-def _take_leave(desk: Desk, found: Result) -> None:
+def _take_leave(desk: Desk, found: Result, story: Story) -> None:
     """Loggers' last words. The result is written: a signal, or a full disk, costs these and nothing else."""
-    with suppress(KeyboardInterrupt, OSError):
+    with _over(story), suppress(OSError):
         desk.conclude(found)
+
+
+def _part(story: Story, found: Result, console: Console) -> None:
+    """Say what became of it; and to whoever asked for the run, whether they were to be stopped meanwhile."""
+    with _over(story):
+        _conclude(story.folder, found, console)
+    if story.is_late_signalled:
+        story.caller.on_late_signal()
 
 
 def _conclude(folder: RunFolder, found: Result, console: Console) -> None:

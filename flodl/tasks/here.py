@@ -19,6 +19,7 @@ __all__ = ["failure", "run_here"]
 def run_here(order: Order) -> Objective | None:
     """Train in this process. Returns what a sweep that learns is told of it (`objective`)."""
     from flodl import trainer
+    from flodl.caller import Caller
     from flodl.record.figures import of_objective
     from flodl.record.folder import RunFolder
     from flodl.record.result import read_result
@@ -26,7 +27,7 @@ def run_here(order: Order) -> Objective | None:
     folder = RunFolder.adopt(order.folder)
     folder.sweep = order.sweep
     folder.status.begin()
-    end = trainer.run(order.job, folder, begun=order.begun)
+    end = trainer.run(order.job, folder, begun=order.begun, caller=Caller(on_late_signal=order.on_late_signal))
     error = failure(end)
     told, warning = of_objective(order.job, read_result(folder.result_path))
     if error is not None:

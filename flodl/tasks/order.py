@@ -20,7 +20,7 @@ class Order:
     """One job to do something with. folder: where a run goes. begun: time.monotonic() when the command was given.
 
     given: the task's own arguments, name -> plain value. cluster_file: where the cluster is the user's own, its file.
-    sweep: the folder of the sweep that the order is an arm of.
+    sweep: the folder of the sweep that the order is an arm of. on_late_signal: see Caller.
     """
 
     job: JobSpec
@@ -29,6 +29,7 @@ class Order:
     given: Mapping[str, Any] = field(default_factory=dict[str, Any])
     cluster_file: Path | None = None
     sweep: Path | None = None
+    on_late_signal: Callable[[], None] = lambda: None
 
     @property
     def is_arm(self) -> bool:

@@ -60,6 +60,16 @@ def test_an_interrupted_sweep_ends_as_its_arms_did() -> None:
     assert found.exit_code == 130
 
 
+def test_a_signal_between_two_arms_leaves_the_first_as_it_ended_and_begins_no_other() -> None:
+    arms = Arms(is_sweep=True)
+    arms.attempt(["x=0"], arms.break_off)
+    with pytest.raises(Interrupted, match="not started: a signal came"):
+        arms.attempt(["x=1"], raising(AssertionError("was begun")))
+    assert [arm.error is None for arm in arms.arms] == [True, False]
+    with pytest.raises(Interrupted):
+        arms.conclude()
+
+
 def test_a_bug_in_one_arm_is_no_mere_failure() -> None:
     bug = KeyError("ours")
     assert concluded(NotReady("no"), bug) is bug
