@@ -42,7 +42,7 @@ trains the same epochs with the same seeds; figures are means over the seeds, wi
   an accuracy of at least solo's last one less half a point, against solo's own whole training, same seed; the median
   of the seeds.
 * **loss per second**: (first - last epoch's training loss) / wall seconds.
-* `step._target_=tests.bench.balance.Paced` fills every forward pass up to 25 ms (or `step.forward_seconds`), as a larger
+* `step._target_=tests.bench.balance.Paced` fills every forward pass up to 25 ms (`step.forward_seconds`), as a larger
   model would take, so that the ranks are not in each other's way on few cores.
 
 A slowed rank sleeps: on a machine with fewer cores than ranks, the ranks are in each other's way as well.
