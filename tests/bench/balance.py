@@ -48,8 +48,8 @@ JOB = [
 class Paced(Classification):
     """A classification step that takes as long as a larger model's would. forward_seconds: of a forward pass."""
 
-    def __init__(self, *, forward_seconds: float = FORWARD_SECONDS) -> None:
-        super().__init__()
+    def __init__(self, *, label_smoothing: float = 0.0, forward_seconds: float = FORWARD_SECONDS) -> None:
+        super().__init__(label_smoothing=label_smoothing)
         self.forward_seconds = forward_seconds
 
     def __call__(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
