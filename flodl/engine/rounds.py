@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from flodl.decide.messages import FormGroup
 from flodl.engine.averaging.ema import Ema
-from flodl.engine.averaging.lane import Lane
+from flodl.engine.averaging.lane import Here, Lane
 from flodl.engine.averaging.rule import Outcome, RoundOrder, Rule
 from flodl.engine.averaging.start import digest, from_bytes, start_tensors, to_bytes
 from flodl.engine.handing import Handing
@@ -56,7 +56,7 @@ class Rounds:
         self.resuming: Resuming | None = None
         self.handing: Handing | None = None
         self.ema: Ema | None = None
-        self._lane: Lane | None = None
+        self._lane: Lane | Here | None = None
         self._wanted = RoundOrder(0, 0, 0.0)
         self._last_end = time.perf_counter()
 
@@ -83,7 +83,7 @@ class Rounds:
             self._lane.retire()
         self.generation, self.ranks = command.generation, command.ranks
         self.rule.regroup(len(command.ranks), command.ranks.index(self.rank))
-        self._lane = Lane(f"averaging-{command.generation}", niceness=self._niceness, device=self._device)
+        self._lane = self._lane_of(command)
         if command.joiners:
             handed = self.handing.capture() if self.handing is not None and command.source == self.rank else None
             return self._lane.submit(lambda: self._hand(command, handed))
@@ -91,6 +91,11 @@ class Rounds:
         if command.source is not None and command.bundle is None:
             mine = self._result() if command.accept_round else [self._state()]
         return self._lane.submit(lambda: self._join(command, mine))
+
+    def _lane_of(self, command: FormGroup) -> Lane | Here:
+        if len(command.ranks) == 1 and not self._niceness:
+            return Here()
+        return Lane(f"averaging-{command.generation}", niceness=self._niceness, device=self._device)
 
     def settle(self, command: FormGroup, joined: Sequence[Tensor]) -> str:
         """Adopt what the source sent; returns the hash of the result of a common start, else ""."""
