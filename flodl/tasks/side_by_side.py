@@ -15,7 +15,7 @@ from flodl.record.folder import RunFolder, newest_run, was_refused
 from flodl.record.sweep import SweepFolder
 from flodl.record.text import short_path
 from flodl.report.arm import Arm
-from flodl.report.compare import Question, compare, comparison_json
+from flodl.report.compare import Comparison, Question, compare, comparison_json
 from flodl.report.gather import arms_of_runs, arms_of_sweep, is_sweep
 from flodl.report.leave import leave_comparison_page
 from flodl.report.markdown import comparison_markdown
@@ -43,22 +43,30 @@ def tell(given: Mapping[str, Any]) -> None:
         arms = arms_of_runs(_each_once([*_runs_of(sweeps), *runs]))
     _check(arms, question)
     comparison = compare(arms, question)
-    trouble = ""
-    if folder is not None:
-        folder.write_comparison(comparison_json(comparison), comparison_markdown(comparison))
-        trouble = leave_comparison_page(folder, comparison)
     if as_json:
         sys.stdout.write(comparison_json(comparison).decode())
     else:
-        console = terminal_console()
-        print_comparison(comparison, console)
-        if folder is not None:
-            shown = trouble or f"as a page: {short_path(folder.comparison_page_path)}"
-            console.print(f"comparison: {short_path(folder.comparison_markdown_path)}\n{shown}", soft_wrap=True)
+        print_comparison(comparison, terminal_console())
+    if folder is not None:
+        told = _written(folder, comparison)
+        if not as_json:
+            terminal_console().print(told, soft_wrap=True)
     if not any(arm.counts for arm in arms):
         error = TaskFindings("none of these runs ended well")
         error.is_told = not as_json
         raise error
+
+
+def _written(folder: SweepFolder, comparison: Comparison) -> str:
+    """Write it; where it lies, in words. Raises TaskFindings where it cannot be written, for it is shown already."""
+    try:
+        folder.write_comparison(comparison_json(comparison), comparison_markdown(comparison))
+    except OSError as error:
+        why = f"cannot be written: {error.strerror or error}"
+        problem = Problem(key="write", value=str(folder.path), constraint=why, remedy="name another folder, or null")
+        raise TaskFindings(str(problem)) from error
+    page = leave_comparison_page(folder, comparison) or f"as a page: {short_path(folder.comparison_page_path)}"
+    return f"comparison: {short_path(folder.comparison_markdown_path)}\n{page}"
 
 
 def _question(given: Mapping[str, Any]) -> Question:
@@ -118,8 +126,10 @@ def _named(value: object) -> tuple[list[SweepFolder], list[RunFolder]]:
                 sweeps.setdefault(path.resolve(), sweep)
             else:
                 runs.append(run)
-    if problems or not texts:
-        raise ConfigError(problems or "runs: names none")
+    if not texts:
+        problems.append(Problem(key="runs", value="[]", constraint="names none", remedy="name run folders, or last"))
+    if problems:
+        raise ConfigError(problems)
     return list(sweeps.values()), _each_once(runs)
 
 

@@ -158,6 +158,21 @@ def test_what_only_one_job_has_tells_it_from_others_and_what_it_is_called_does_n
     assert groups(2, model={"width": 8, "dropout": 0.5}) == {"all arms": [0, 1]}, "another version may have it always"
 
 
+def test_a_folder_that_cannot_be_written_in_costs_the_files_and_not_the_tables(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "file").write_text("")
+    for place in ("file", "file/below", "/proc/x"):
+        assert main(["task=compare", f"write={place}"]) == 1
+        said = capsys.readouterr()
+        assert "elche=cpu_cadence: 2 of 2 ended well" in said.out or "all arms: 2 of 2 ended well" in said.out
+        assert f"write={here / place if place[0] != '/' else place}: cannot be written: " in said.err
+        assert said.err.rstrip().endswith("; name another folder, or null")
+    assert (here / "file").read_text() == ""
+    assert main(["task=compare", "runs=[]"]) == 2
+    assert "runs=[]: names none; name run folders, or last" in capsys.readouterr().err
+
+
 def test_slips_are_told_together_with_what_there_is(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["task=compare", "by=speed", "epoch=0", "target.value=1", "model=mlp"]) == 2
     assert "model=mlp: is ignored by task=compare" in capsys.readouterr().err
