@@ -17,7 +17,12 @@ from flodl.record.folder import RunFolder, newest_run
 from flodl.record.journal import read_journal
 from flodl.record.metrics import read_metrics
 from flodl.record.result import Run, failed_result, read_result
+from flodl.record.weights import write_weights
+from flodl.spec.checkpoint import CheckpointConfig
+from flodl.spec.codec import canonical_json, sha256
+from tests.record.bundles import save, weights_in, weights_of
 from tests.record.figures import ROSTER, STORY, run_result
+from tests.scenarios.rigs import job_of
 
 NOON = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
 
@@ -70,8 +75,15 @@ def test_a_run_that_is_gone_on_from_is_tidied_where_nobody_writes_any_more(runs:
         status = msgspec.json.decode(folder.status_path.read_bytes())
         status["controller"]["start_ticks"] -= 1  # its number was given away again
         folder.status_path.write_bytes(msgspec.json.encode(status))
+    job, store = job_of("cpu_cadence"), folder.bundles(CheckpointConfig())
+    folder.write_spec(canonical_json(job), sha256(job))
+    for round_ in (1, 2):
+        save(store, round_)
+    half.touch()
+    write_weights(store.bundles()[1])  # as a kill between a bundle and its weights leaves it
     tidy(folder)
     assert half.exists() != is_over
+    assert weights_in(folder.checkpoints_path) == weights_of(2 if is_over else 1)
 
 
 def test_the_spec_holds_schema_digest_and_job(runs: Path) -> None:
