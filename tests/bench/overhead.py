@@ -63,8 +63,8 @@ JOBS = {  # name -> (batch size, overrides)
 class OneThread(Classification):
     """The classification step in a rank that computes with one thread."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, label_smoothing: float = 0.0) -> None:
+        super().__init__(label_smoothing=label_smoothing)
         torch.set_num_threads(1)  # here: at every step it would be counted as flodl's
 
 
