@@ -148,6 +148,7 @@ class TrainerBuilder:
         return self._with(epoch_callback_policy=policy)
 
     def scheduler_fn(self, scheduler: SchedulerFn) -> TrainerBuilder:
+        """A torch scheduler is stepped once per batch."""
         return self._with(scheduler_fn=scheduler)
 
     def epoch_fn(self, function: Callable[[int, Any], object] | str) -> TrainerBuilder:

@@ -58,12 +58,13 @@ class TrainerConfig:
     max_grad_norm, limit_batches, accumulate, micro_batch, precision, compile, ema, seed, deterministic: as in
     ``trainer``.
     save_path: the run folder, else a new one under ./outputs. resume_from: a run folder to go on from.
-    checkpoint_every: epochs. scheduler_fn: optimizer -> a torch LRScheduler, or one of flodl's schedules.
+    checkpoint_every: epochs. scheduler_fn: optimizer -> a torch LRScheduler, which is stepped once per batch; or one of
+    flodl's schedules.
     epoch_fn(epoch, model): in every rank, before its first batch of an epoch (from 0). eval_fn(model) -> a number, or
     {name: number}: in place of the step's figures, on the consensus. checkpoint_fn(round, model): when a bundle is
     begun, in the rank that saves. metrics_fn(EpochMetrics) and eval_result_fn(epoch, {name: number}): in this process,
-    as they come. overrides: words of the command line (``"optim.lr_scale=linear"``, ``"experiment=mine"``), for
-    whatever has no field. trusted_targets: as on the command line.
+    as they come, on a thread of their own. overrides: words of the command line (``"optim.lr_scale=linear"``,
+    ``"experiment=mine"``), for whatever has no field. trusted_targets: as on the command line.
     """
 
     dataset: Any = None

@@ -31,4 +31,4 @@ TrainStep: TypeAlias = Callable[..., Any] | str | Component
 """(model, batch) -> the batch's mean loss, a scalar Tensor; or a class of such a thing, which may have metrics()."""
 
 SchedulerFn: TypeAlias = Callable[..., Any] | str | Component
-"""(optimizer) -> a torch LRScheduler; or a class of flodl.decide.schedule, whose objects take progress, 0 to 1."""
+"""(optimizer) -> a torch LRScheduler, stepped once per batch; or one of flodl.decide.schedule, called with progress."""

@@ -21,6 +21,7 @@ from flodl.errors import ConfigError, Problem
 __all__ = ["LearningRate", "TorchSchedule"]
 
 EDGE = 1e-6  # samples by which a position between two batches may be off
+VANISHED = 1e-3  # of the highest rate
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class TorchSchedule:
 class LearningRate:
     """Sets each parameter group's rate for a place in the run. Groups keep their base rate as "initial_lr".
 
-    schedule: progress 0..1 -> factor of the base rate, or a `TorchSchedule`. batch_size: the job's. Raises ConfigError
-    where the schedule does not fit the run.
+    schedule: progress 0..1 -> factor of the base rate, or a `TorchSchedule`. batch_size: the job's. say: is told of one
+    that seems to count epochs. Raises ConfigError where the schedule does not fit the run.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class LearningRate:
         schedule: Callable[[float], float] | TorchSchedule,
         total_samples: int,
         batch_size: int = 1,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.optimizer = optimizer
         self.total_samples = total_samples
@@ -53,6 +55,7 @@ class LearningRate:
         self._table: list[_Column] = []
         if isinstance(schedule, TorchSchedule):
             self._table = _tabled(schedule, optimizer, max(1, total_samples // batch_size))
+            _doubt(schedule, self._table, say)
         else:
             over = getattr(schedule, "over", None)  # a warm-up in samples becomes one in progress
             self._factor: Callable[[float], float] = schedule if over is None else over(total_samples)
@@ -74,22 +77,23 @@ class _Column:
 
     def __init__(self, group: dict[str, Any], shadow: dict[str, Any], knob: str) -> None:
         self.values = array("d")
-        self._group, self._shadow, self._knob = group, shadow, knob
+        self.knob = knob
+        self._group, self._shadow = group, shadow
 
     def note(self) -> None:
         """One step more."""
-        value = self._shadow[self._knob]
-        self.values.append(float(value[0] if self._knob == "betas" else value))
+        value = self._shadow[self.knob]
+        self.values.append(float(value[0] if self.knob == "betas" else value))
 
     @property
     def moves(self) -> bool:
         """The rate always counts as moving."""
-        return self._knob == "lr" or any(value != self.values[0] for value in self.values)
+        return self.knob == "lr" or any(value != self.values[0] for value in self.values)
 
     def set(self, step: int) -> None:
         """Write it into the optimizer; past the end the last value stays."""
         value = self.values[min(step, len(self.values) - 1)]
-        self._group[self._knob] = (value, *self._group["betas"][1:]) if self._knob == "betas" else value
+        self._group[self.knob] = (value, *self._group["betas"][1:]) if self.knob == "betas" else value
 
 
 class _Shadow(Optimizer):
@@ -127,6 +131,15 @@ def _tabled(schedule: TorchSchedule, optimizer: Optimizer, num_steps: int) -> li
     except Exception as error:
         raise _refused(schedule, f"cannot run {num_steps} steps: {type(error).__name__}: {error}") from error
     return [column for column in columns if column.moves]
+
+
+def _doubt(schedule: TorchSchedule, columns: Sequence[_Column], say: Callable[[str], None]) -> None:
+    """Warn of a rate that is next to nothing after half of the run: such a scheduler was written for epochs."""
+    rates = next(column.values for column in columns if column.knob == "lr")
+    middle = rates[len(rates) // 2]
+    if middle < VANISHED * max(rates):
+        say(f"warning: scheduler={schedule.name}: after half of the run's {len(rates)} steps the rate is {middle:.2g}, "
+            f"from {max(rates):.2g}: it is stepped once per batch, not per epoch")  # fmt: skip
 
 
 def _fill(columns: Sequence[_Column], scheduler: LRScheduler, num_steps: int) -> None:

@@ -144,6 +144,8 @@ def _resolved(reference: Reference, trust: Trust) -> object:
         if lacking and not is_under(path, [lacking]):  # what the module itself imports
             raise _AbsentError(f"it needs the module {lacking}, which is missing on {trust.host}") from error
         raise _RefusedError(f"cannot be found: {error}") from error
+    except ConfigError:  # a program that starts a run whenever it is imported
+        raise
     except Exception as error:
         raise _RefusedError(f"fails while it is imported: {type(error).__name__}: {error}") from error
     if not trust.accepts(found, path):

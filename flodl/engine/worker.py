@@ -181,7 +181,7 @@ def make_loop(payload: RankPayload, built: Built, link: Link) -> Loop:
         runs_ahead=beside,
         slices=_slices(payload, built, device),
         feed=_feed(job, built, device),
-        rate=LearningRate(built.optimizer, built.schedule, positions * job.trainer.num_epochs, job.trainer.batch_size),
+        rate=_rate(payload, built, positions),
         pace=Pace(device, payload.speed),
         rounds=rounds,
         callbacks=Callbacks(Saver(payload.rank, link, built.model, state), rule, built, device, job.eval),
@@ -240,6 +240,16 @@ def positions_per_epoch(job: JobSpec, num_samples: int) -> int:
     if job.trainer.limit_batches is not None:
         batches = min(batches, job.trainer.limit_batches)
     return batches * job.trainer.batch_size
+
+
+def _rate(payload: RankPayload, built: Built, positions: int) -> LearningRate:
+    """What one rank says, none of the others need say."""
+    trainer, say = payload.job.trainer, print if payload.rank == 0 else _silent
+    return LearningRate(built.optimizer, built.schedule, positions * trainer.num_epochs, trainer.batch_size, say)
+
+
+def _silent(text: str) -> None:
+    """Another rank says it."""
 
 
 def _slices(payload: RankPayload, built: Built, device: torch.device) -> Slices:

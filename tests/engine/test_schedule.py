@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import (
     OneCycleLR,
     ReduceLROnPlateau,
     SequentialLR,
+    StepLR,
 )
 
 from flodl.decide.schedule import Constant, Cosine
@@ -126,3 +127,15 @@ def test_a_warm_up_in_samples_is_as_long_in_every_run() -> None:
         )
     with pytest.raises(ConfigError, match=r"scheduler.warmup_samples=1000: the whole run has 1000 samples"):
         curve(Constant(warmup_samples=1000), [0])
+
+
+def test_a_schedule_that_was_written_for_epochs_is_doubted_in_words() -> None:
+    def said(step_size: int) -> list[str]:
+        told: list[str] = []
+        schedule = TorchSchedule(lambda optimizer: StepLR(optimizer, step_size, 0.1), "mine.falling")
+        LearningRate(groups(), schedule, 1000, 10, told.append)
+        return told
+
+    assert said(step_size=30) == []
+    (words,) = said(step_size=5)
+    assert words.startswith("warning: scheduler=mine.falling: after half of the run's 100 steps the rate is 4e-11")
