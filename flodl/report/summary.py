@@ -40,7 +40,8 @@ def print_summary(result: Result, console: Console) -> None:
 
 
 def rank_table(result: Result, padding: int = 2) -> Table:
-    """What each rank did. pace: samples per second of its own compute; the last four: parts of the run's wall time."""
+    """What each rank did. pace: samples per second of its own compute; the last four: parts of the run's wall
+    time, or of what a rank accounts for where that is longer."""
     table = Table(box=None, pad_edge=False, padding=(0, padding, 0, 0), header_style="bold")
     for name, side in COLUMNS:
         table.add_column(name, justify=side, no_wrap=name != "rank", overflow="fold")
@@ -91,8 +92,10 @@ def _cells(rank: RankTotals, batches: int, result: Result) -> tuple[str, ...]:
     if restarts:
         fate += f"{', ' if fate else ''}restarted {'once' if restarts == 1 else f'{restarts} times'}"
 
+    whole = max(wall_seconds, _accounted_seconds(result))
+
     def part(seconds: float) -> str:
-        return f"{seconds / wall_seconds:.1%}" if wall_seconds > 0 else "-"
+        return f"{seconds / whole:.1%}" if whole > 0 else "-"
 
     return (
         f"{rank.rank} {rank.host}:{rank.device}" + (f" ({fate})" if fate else ""),
@@ -109,8 +112,11 @@ def _cells(rank: RankTotals, batches: int, result: Result) -> tuple[str, ...]:
 
 def _own_seconds(result: Result) -> float:
     """Of training, in which its own ranks were there: of a run that went on the longest time that one accounts for."""
-    if not went_on(result):
-        return result.wall_seconds
+    return _accounted_seconds(result) if went_on(result) else result.wall_seconds
+
+
+def _accounted_seconds(result: Result) -> float:
+    """The longest time that a rank accounts for; what it waits for beside training (a long callback) is in it."""
     return max(r.compute_seconds + r.data_wait_seconds + r.averaging_seconds + r.idle_seconds for r in result.per_rank)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flodl.errors import ConfigError, Problem
+from flodl.record.fate import tidy
 from flodl.record.folder import RunFolder
 from flodl.tasks.again import again
 from flodl.tasks.order import Order
@@ -31,6 +32,7 @@ def perform(order: Order) -> None:
     from flodl.tasks.which import run_folder, shown
 
     folder: RunFolder = run_folder(order.given["run"])
+    tidy(folder)  # of a run that was killed between a bundle and its weights
     if not folder.weights_path.exists():
         remedy = "a run saves them with each bundle; see checkpoint.every_epochs"
         raise ConfigError(

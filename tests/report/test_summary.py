@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -51,6 +52,12 @@ def test_the_table_fits_80_columns_and_holds_each_ranks_parts() -> None:
     assert lines[0].split() == ["rank", "batches", "share", "samples/s", "pace", "compute", "data", "average", "idle"]
     assert lines[1].split() == ["0", "localhost:cpu", "79", "71.8%", "506", "532", "95.0%", "1.0%", "2.0%", "2.0%"]
     assert lines[2].split() == ["1", "localhost:cpu", "31", "28.2%", "198", "207", "96.0%", "1.0%", "2.0%", "1.0%"]
+
+
+def test_who_waits_beside_training_is_shown_as_parts_of_that() -> None:
+    idle = msgspec.structs.replace(rank_totals(1, 1984, 9.6), idle_seconds=190.0)
+    lines = printed(80, ranks=(rank_totals(0, 5056, 9.5), idle))
+    assert [line.split()[-1] for line in lines[1:3]] == ["0.1%", "95.0%"], "a callback stands outside the wall"
 
 
 def test_on_a_narrow_terminal_no_figure_is_cut_off() -> None:
