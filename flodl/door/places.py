@@ -12,7 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["MAIN", "is_own", "script"]
+from flodl.door.guarded import guarded_names
+
+__all__ = ["MAIN", "is_guarded", "is_own", "script"]
 
 MAIN = "__main__"
 
@@ -20,6 +22,12 @@ MAIN = "__main__"
 def is_own(module: str) -> bool:
     """Whether a module is found by this program and not by a rank."""
     return _place(module) in _own_places()
+
+
+def is_guarded(name: str) -> bool:
+    """Whether something of the program is bound only where it is the program, so that a rank would not find it."""
+    file = getattr(sys.modules[MAIN], "__file__", None)
+    return isinstance(file, str) and name.partition(".")[0] in guarded_names(file)
 
 
 def script() -> str | None:

@@ -21,6 +21,18 @@ def own(): ...
 print(path_of(own), path_of({beside}.net), path_of(sys.modules["json"].loads))
 """
 
+GUARDED = """
+from flodl.door.named import path_of
+def above(): ...
+def both(): ...
+if __name__ == "__main__":
+    def both(): ...
+    def below(): ...
+    if True:
+        class Deep: ...
+    print(path_of(above), path_of(both), path_of(below), path_of(Deep))
+"""
+
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -53,3 +65,9 @@ def test_a_folder_that_is_run_as_a_program_has_no_module_of_its_own(tmp_path: Pa
     for words, said in ((["app"], "None"), (["-m", "app"], "app.__main__")):
         done = run(tmp_path, *words)
         assert done.stdout.strip() == said, done.stderr
+
+
+def test_what_is_bound_under_the_main_guard_alone_has_no_path(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(GUARDED)
+    done = run(tmp_path, "train.py")
+    assert done.stdout.split() == ["train.above", "train.both", "None", "None"], done.stderr
