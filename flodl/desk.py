@@ -176,7 +176,7 @@ def _made(name: str, component: Component, tree: dict[str, Any], problems: list[
     try:
         logger = callee(**arguments)
     except Exception as error:  # noqa: BLE001 - a logger of the user's may raise anything
-        problems.append(Problem(key=key, value=component.target, constraint=f"cannot be made: {error}"))
+        problems.append(Problem(key=key, value=component.name, constraint=f"cannot be made: {error}"))
         return None
     missing = [package for package in getattr(logger, "requires", ()) if importlib.util.find_spec(package) is None]
     if missing:

@@ -58,7 +58,7 @@ class Surroundings:
         for at, text in strings(component.args, key):
             if self._at(text) == looked_for:
                 return f"{at}={text}: {absent}{self._source(text)}{hint}"
-        return f"{key}={component.target}: {absent}{hint}"
+        return f"{key}={component.name}: {absent}{hint}"
 
     def _at(self, text: str) -> str:
         is_marked = text == DATA_MARK or text.startswith(DATA_MARK + "/")

@@ -31,7 +31,7 @@ def rig_line(job: JobSpec, roster: Sequence[Place], threads: Mapping[str, int] |
         parts.append(_count(job.trainer.num_epochs, "epoch") + short)
         parts += [_precision(job, roster), *_compiled(job, roster)]
     else:
-        parts.append(f"the loop {job.loop.target}")
+        parts.append(f"the loop {job.loop.name}")
     if threads:
         few, many = min(threads.values()), max(threads.values())
         parts.append(f"{f'{few} to ' if few < many else ''}{_count(many, 'thread')} a rank")

@@ -15,7 +15,7 @@ def perform(order: Order) -> None:
     """The same job in virtual time; prints what each epoch would be like."""
     job = order.job
     if job.loop is not None:
-        raise ConfigError([Problem(key="loop", value=job.loop.target, constraint="cannot be simulated: what a loop of "
+        raise ConfigError([Problem(key="loop", value=job.loop.name, constraint="cannot be simulated: what a loop of "
                                    "your own does is not known before", remedy="leave loop out")])  # fmt: skip
     from flodl.decide.roster import resolve_mode, roster
     from flodl.forecast import print_forecast

@@ -13,6 +13,8 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +31,25 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--modes", nargs="+", default=["cpu_cadence", "cpu_async"])
     args = parser.parse_args()
-    with Lab(len(SPEEDS)) as lab, tempfile.TemporaryDirectory() as folder:
-        desk = Path(folder)
-        (desk / "conf" / "cluster").mkdir(parents=True)
-        cluster = lab.cluster()
-        for worker, speed in zip(cluster["workers"], SPEEDS, strict=True):
-            worker.update(path=str(ROOT), local_devices="cpu:1", speed=speed)
-        lab.write_cluster(desk / "conf" / "cluster" / "lab.yaml", cluster)
+    with desk_of_lab(SPEEDS) as desk:
         for mode in args.modes:
             found = train(desk, mode, args.epochs)
             rates = ", ".join(f"{rank['samples'] / found['wall_seconds']:.0f}" for rank in found["per_rank"])
             print(f"{mode:<12} utilisation {found['utilisation']:.3f}, {found['samples_per_second']:.0f} samples/s "
                   f"({rates} by rank), {found['rounds']} rounds, anchor {found['anchor']}", flush=True)  # fmt: skip
+
+
+@contextmanager
+def desk_of_lab(speeds: Sequence[float]) -> Iterator[Path]:
+    """A folder to work in whose cluster=lab is a lab's hosts, one CPU rank each, at these parts of their speed."""
+    with Lab(len(speeds)) as lab, tempfile.TemporaryDirectory() as folder:
+        desk = Path(folder)
+        (desk / "conf" / "cluster").mkdir(parents=True)
+        cluster = lab.cluster()
+        for worker, speed in zip(cluster["workers"], speeds, strict=True):
+            worker.update(path=str(ROOT), local_devices="cpu:1", speed=speed)
+        lab.write_cluster(desk / "conf" / "cluster" / "lab.yaml", cluster)
+        yield desk
 
 
 def train(desk: Path, mode: str, epochs: int) -> Any:

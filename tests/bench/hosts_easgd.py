@@ -11,12 +11,11 @@ import argparse
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from flodl.record.metrics import read_metrics
+from tests.bench.hosts_balance import desk_of_lab
 from tests.engine.live import ROOT, found_in
-from tests.lab.lab import Lab
 
 SPEEDS = (1.0, 0.4)
 JOB = ["model=mlp", "dataset=digits", "trainer.batch_size=8", "optim.lr=0.02", "elche=cpu_async", "cluster=lab"]
@@ -27,13 +26,7 @@ def main() -> None:
     parser.add_argument("--alpha", type=float, default=0.6)
     parser.add_argument("--epochs", type=int, default=20)
     args = parser.parse_args()
-    with Lab(len(SPEEDS)) as lab, tempfile.TemporaryDirectory() as folder:
-        desk = Path(folder)
-        (desk / "conf" / "cluster").mkdir(parents=True)
-        cluster = lab.cluster()
-        for worker, speed in zip(cluster["workers"], SPEEDS, strict=True):
-            worker.update(path=str(ROOT), local_devices="cpu:1", speed=speed)
-        lab.write_cluster(desk / "conf" / "cluster" / "lab.yaml", cluster)
+    with desk_of_lab(SPEEDS) as desk:
         for alpha in (args.alpha, None):
             told = "null" if alpha is None else str(alpha)
             _train(desk, [*JOB, f"elche.easgd_alpha={told}", f"trainer.num_epochs={args.epochs}"])

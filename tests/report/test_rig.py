@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from flodl.decide.roster import Place
@@ -54,6 +55,11 @@ def test_two_hosts_with_batch_sizes_of_their_own() -> None:
 def test_one_device_averages_nothing() -> None:
     line = rig_line(job(), REHEARSAL[:1])
     assert line == "1 rank on localhost (cpu) · solo, nothing to average · batch 64 · 10 epochs · float32"
+
+
+def test_a_loop_that_lives_in_the_program_is_named_as_it_is_written() -> None:
+    held = Component(target="flodl.engine.held.given", args={"key": "loop", "words": "play (game.py:12)"})
+    assert "the loop play (game.py:12)" in rig_line(msgspec.structs.replace(job(), loop=held), REHEARSAL)
 
 
 def test_what_a_host_computes_in_is_told() -> None:
