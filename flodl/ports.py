@@ -274,6 +274,14 @@ class Averager(Protocol):
         """Everybody's vectors become the members' sum, in place. `AbandonedError` once `generation` has passed."""
         ...
 
+    def launch(self, generation: int, round_number: int, vectors: Sequence[Any]) -> Callable[[], None]:
+        """Begin a `combine`. What the present stream of a GPU is told from here on finds the sum; on a CPU it is there.
+
+        The call that is handed back waits for the end: only where it returns is the sum one of all members; else it
+        raises `AbandonedError` or RuntimeError, and whatever was computed of the vectors is void.
+        """
+        ...
+
     def broadcast(self, generation: int, source: int, vectors: Sequence[Any]) -> None:
         """Everybody's vectors become those of rank `source`, in place."""
         ...

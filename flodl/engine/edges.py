@@ -33,6 +33,7 @@ from flodl.engine.pace import Pace
 from flodl.engine.rounds import Rounds
 from flodl.engine.schedule import LearningRate
 from flodl.engine.tally import Tally, finite
+from flodl.ports import AbandonedError
 
 __all__ = ["Edges", "Parts"]
 
@@ -58,7 +59,8 @@ class Edges:
 
     round: the one being worked for. ran: batches since the last planned point. planned: batches of the open window.
     ahead: how many may be run past a planned point before the next window is ordered; is_past: that point is passed.
-    averaging: the round that runs beside training. begun_epoch: newest one whose first batch was run, -1 before.
+    averaging: the round that runs beside training. launched: one that a grant goes ahead of. begun_epoch: newest one
+    whose first batch was run, -1 before.
     """
 
     def __init__(self, parts: Parts, link: Link, orders: Orders) -> None:
@@ -70,6 +72,7 @@ class Edges:
         self.begun_epoch = -1
         self.is_open = self.is_past = self.is_left = False
         self.averaging: Future[Outcome] | None = None
+        self.launched: Future[Outcome] | None = None
 
     @property
     def is_due(self) -> bool:
@@ -124,24 +127,70 @@ class Edges:
         self.adopt(outcome)
         self.say_averaged(outcome, (time.perf_counter() - began) * 1000 - outcome.waited_ms)
 
-    def combine(self, mass: float) -> None:
-        """End one round of a grant: combine with the others and adopt the result."""
-        self.parts.pace.drain()
-        rounds, began = self.parts.rounds, time.perf_counter()
+    def combine(self, mass: float, *, is_last: bool) -> None:
+        """End one round of a grant: combine with the others and adopt the result.
+
+        Where it can be, that is queued on the GPU behind the batches and looked at when the next round ends (the last
+        one at once): the card need not wait for this thread.
+        """
+        self.confirm()
+        rounds = self.parts.rounds
         self.link.activity = "average"
+        order = RoundOrder(rounds.generation, self.round.number, mass, samples=self.round.samples)
+        if rounds.can_go_ahead(order):
+            self.launched = self.launch(order)
+            if is_last:
+                self.confirm()
+            return
+        self.parts.pace.drain()
+        began = time.perf_counter()
         rounds.rule.snapshot()
         reach("average.before", rounds.rank, window=self.round.number)
         try:
-            order = RoundOrder(rounds.generation, self.round.number, mass, samples=self.round.samples)
             outcome = self.orders.wait(rounds.submit(order))
         except RegroupedError:
             self.tally.clear()  # what of the grant counts is read off the rounds that are held
             raise
         self.adopt(outcome)
+        self.count(outcome, (time.perf_counter() - began) * 1000)
+
+    def launch(self, order: RoundOrder) -> Future[Outcome]:
+        """Queue a round and its step. What goes wrong with the group is in the future."""
+        rounds = self.parts.rounds
+        rounds.rule.snapshot()
+        reach("average.before", rounds.rank, window=order.round)
+        self.parts.rate.at(self.round.samples_before)
+        try:
+            return rounds.launch(order)
+        except torch.OutOfMemoryError:
+            raise
+        except (AbandonedError, RuntimeError) as error:
+            failed: Future[Outcome] = Future()
+            failed.set_exception(error)
+            return failed
+
+    def confirm(self) -> None:
+        """Wait for the round that was launched, if there is one; where it is void its step is taken back."""
+        if self.launched is None:
+            return
+        launched, self.launched = self.launched, None
+        self.link.activity = "average"
+        try:
+            outcome = self.orders.wait(launched)
+        except RegroupedError:
+            self.parts.rounds.take_back()
+            self.tally.clear()
+            raise
+        spent_ms = self.parts.rounds.confirm(outcome)
+        reach("average.after")
+        self.count(outcome, spent_ms)
+
+    def count(self, outcome: Outcome, spent_ms: float) -> None:
+        """A round of a grant for the report. spent_ms: by this rank, with what it waited for others."""
         self.tally.divergence = max(self.tally.divergence, finite(outcome.divergence))
         self.tally.nonfinite = outcome.nonfinite or self.tally.nonfinite
         self.tally.spend("idle", outcome.waited_ms)
-        self.tally.spend("exposed", max(0.0, (time.perf_counter() - began) * 1000 - outcome.waited_ms))
+        self.tally.spend("exposed", max(0.0, spent_ms - outcome.waited_ms))
 
     def adopt_when_ready(self) -> None:
         """Adopt a round that ended beside training."""

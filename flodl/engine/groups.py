@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
@@ -91,10 +92,12 @@ class GroupAverager:
         self._ranks: dict[int, tuple[int, ...]] = {}
         self._groups: dict[int, Any] = {}
         self._stores: dict[int, Store] = {}  # torch holds a Python store's C++ half only: methods need the other one
+        self._passing = threading.Lock()
+        self._passed = 0  # generations before it have been aborted
 
     def form(self, generation: int, ranks: Sequence[int]) -> None:
         """Join a generation; a generation of one has no group at all. RuntimeError where it does not come about."""
-        self._announce(generation)
+        self.pass_on(generation)
         self._ranks[generation] = tuple(ranks)
         reach("group", self._rank)
         if len(ranks) == 1:
@@ -105,24 +108,40 @@ class GroupAverager:
         self._groups[generation] = group
         _KEPT.append(group)
 
-    def _announce(self, generation: int) -> None:
-        """From now on results of older generations do not count. NCCL operations under way are aborted."""
-        self._current = generation
-        for older, group in list(self._groups.items()):
-            if older < generation and hasattr(group, "abort") and group.name() == "nccl":
-                group.abort()
+    def pass_on(self, generation: int) -> None:
+        """From now on results of older generations do not count. NCCL operations under way are aborted.
+
+        Any thread may say so: one that launches work onto a GPU whose queue is full hangs until the abort.
+        """
+        self._current = max(self._current, generation)
+        with self._passing:
+            for older in [number for number in self._groups if self._passed <= number < generation]:
+                group = self._groups[older]
+                if hasattr(group, "abort") and group.name() == "nccl":
+                    group.abort()
+            self._passed = max(self._passed, generation)
 
     def combine(self, generation: int, round_number: int, vectors: Sequence[torch.Tensor]) -> None:
         """Sum the members' vectors in place."""
+        self.launch(generation, round_number, vectors)()
+
+    def launch(self, generation: int, round_number: int, vectors: Sequence[torch.Tensor]) -> Callable[[], None]:
+        """Begin the sum; what is returned waits for its end. On a CPU it has ended."""
         self._check(generation)
         reach("average.first", self._rank, window=round_number)
+        works: list[_Work] = []
         if len(self._ranks[generation]) > 1:
             options = dist.AllreduceOptions()
             group = self._groups[generation]
             works = [group.allreduce([vector], options) for vector in vectors]
             reach("average.middle", self._rank, window=round_number)
-            self._finish(generation, works, vectors)
-        reach("average.last", self._rank, window=round_number)
+        ended = self._ordered(generation, works, vectors)
+
+        def end() -> None:
+            self._end(generation, ended)
+            reach("average.last", self._rank, window=round_number)
+
+        return end
 
     def broadcast(self, generation: int, source: int, vectors: Sequence[torch.Tensor]) -> None:
         """Everybody's vectors become those of rank `source`."""
@@ -132,23 +151,38 @@ class GroupAverager:
             options = dist.BroadcastOptions()
             options.rootRank, options.rootTensor = ranks.index(source), 0
             group = self._groups[generation]
-            self._finish(generation, [group.broadcast([vector], options) for vector in vectors], vectors)
+            works = [group.broadcast([vector], options) for vector in vectors]
+            self._end(generation, self._ordered(generation, works, vectors))
 
     def close(self) -> None:
         """Leave. gloo offers nothing that would not wait for peers: its sockets go with the process."""
-        self._announce(self._current + 1)
+        self.pass_on(self._current + 1)
 
     def _check(self, generation: int) -> None:
         if generation != self._current:
             raise AbandonedError(f"generation {generation} has passed: the present one is {self._current}")
 
-    def _finish(self, generation: int, works: Sequence[_Work], vectors: Sequence[torch.Tensor]) -> None:
+    def _ordered(
+        self, generation: int, works: Sequence[_Work], vectors: Sequence[torch.Tensor]
+    ) -> torch.cuda.Event | None:
+        """Have the present stream wait for the works; what marks their end there. On a CPU this thread waits."""
         try:
             for work in works:
                 work.wait()
-            if vectors[0].is_cuda:
-                torch.cuda.current_stream().synchronize()
         except RuntimeError:
             self._check(generation)  # an old group's error is as void as its result
             raise
+        if not works or not vectors[0].is_cuda:
+            return None
+        ended = torch.cuda.Event()
+        ended.record()
+        return ended
+
+    def _end(self, generation: int, ended: torch.cuda.Event | None) -> None:
+        if ended is not None:
+            try:
+                ended.synchronize()
+            except RuntimeError:
+                self._check(generation)
+                raise
         self._check(generation)

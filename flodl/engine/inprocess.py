@@ -39,6 +39,7 @@ class InProcessWorld:
     def __init__(self, open_upload: Callable[[int, str], UploadSink], read: ReadPart | None = None) -> None:
         self._read = read
         self.progress, self.activity = 0, ""
+        self.on_regroup: Callable[[int], None] | None = None
         self._is_interrupted = False
         self._open_upload = open_upload
         self._news: queue.SimpleQueue[Event] = queue.SimpleQueue()

@@ -20,6 +20,7 @@ import msgspec
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from flodl.decide.messages import FormGroup
 from flodl.decide.timeouts import Timeouts
 from flodl.engine import protocol
 from flodl.engine.downloading import download
@@ -63,10 +64,12 @@ class RankLink:
     """Made by `dial`. progress and activity: written by the training loop, carried by the heartbeats.
 
     on_lost: called in the reading thread, with the reason, once the controller has not been heard for the dead limit
-    or has declared this rank dead. It may not return.
+    or has declared this rank dead. It may not return. on_regroup: called there with the number of a new generation as
+    soon as it is announced, whatever the training thread does. It may not block.
     """
 
     on_lost: Callable[[str], None] | None = None
+    on_regroup: Callable[[int], None] | None = None
 
     def __init__(
         self,
@@ -239,6 +242,8 @@ class RankLink:
             self._welcomed.set()
         else:
             self._inbox.put(frame.message)
+            if isinstance(frame.message, FormGroup) and self.on_regroup is not None:
+                self.on_regroup(frame.message.generation)
 
     def _beat(self) -> None:
         if self._welcomed.is_set():

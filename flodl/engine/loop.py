@@ -99,5 +99,6 @@ class Loop(Edges):
             self.ran, self.is_past, before = 0, False, self.tally.learned
             while self.ran < self.round.batches and len(self.parts.feed):
                 self.train_batch()
-            self.combine(mass(self.tally.learned - before, self.parts.gamma))
+            is_last = self.round is order.rounds[-1]
+            self.combine(mass(self.tally.learned - before, self.parts.gamma), is_last=is_last)
         self.report()

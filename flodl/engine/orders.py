@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
@@ -24,6 +24,7 @@ from flodl.decide.messages import (
     WindowDone,
 )
 from flodl.errors import RunFailed
+from flodl.ports import AbandonedError
 
 __all__ = ["Link", "Orders", "RankReport", "RegroupedError"]
 
@@ -39,6 +40,7 @@ class Link(Protocol):
 
     progress: int
     activity: str
+    on_regroup: Callable[[int], None] | None
 
     def send(self, event: RankReport) -> None: ...
 
@@ -86,13 +88,13 @@ class Orders:
             except TimeoutError:
                 if future.done():
                     raise
-            except RuntimeError as error:
+            except (RuntimeError, AbandonedError) as error:
                 self._despair(error, patience)
         if future.done() and future.exception() is None:  # it may be what this rank has told already
             return future.result()
         raise RegroupedError
 
-    def _despair(self, error: RuntimeError, patience_seconds: float) -> None:
+    def _despair(self, error: Exception, patience_seconds: float) -> None:
         end = time.monotonic() + patience_seconds
         while time.monotonic() < end:
             if self._regroups():

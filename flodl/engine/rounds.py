@@ -12,9 +12,11 @@ from torch import Tensor, nn
 
 from flodl.decide.messages import FormGroup
 from flodl.engine.averaging.ema import Ema
+from flodl.engine.averaging.gradients import GradientRule
 from flodl.engine.averaging.lane import Here, Lane
 from flodl.engine.averaging.rule import Outcome, RoundOrder, Rule
 from flodl.engine.averaging.start import digest, from_bytes, start_tensors, to_bytes
+from flodl.engine.averaging.under_way import UnderWay
 from flodl.engine.handing import Handing
 from flodl.engine.parcel import Way
 from flodl.engine.resuming import Resuming
@@ -59,6 +61,9 @@ class Rounds:
         self._lane: Lane | Here | None = None
         self._wanted = RoundOrder(0, 0, 0.0)
         self._last_end = time.perf_counter()
+        self._going: UnderWay | None = None  # newest round that was launched, and the one before it
+        self._before_it: UnderWay | None = None
+        self._arrival_ms = 0.0  # of the newest round that was launched and has ended
 
     def require_whole(self) -> None:
         """Raise where the model no longer has the parameters that it was built with (asked once per report).
@@ -137,6 +142,40 @@ class Rounds:
         if report is not None:
             future.add_done_callback(lambda done: None if done.exception() else report(done.result()))
         return future
+
+    def can_go_ahead(self, order: RoundOrder) -> bool:
+        """Whether a round may be launched. (A moving average follows what is confirmed.)"""
+        return isinstance(self.rule, GradientRule) and self.ema is None and self.rule.can_go_ahead(order)
+
+    def launch(self, order: RoundOrder) -> Future[Outcome]:
+        """Begin a round and take its step, waiting for nothing; the future holds what has come of it. On the training
+        thread, after `snapshot`; then `confirm` or `take_back`. One round at a time.
+
+        When this rank arrived is known to its GPU only: the others are told that of the round before it.
+        """
+        if self._lane is None or not isinstance(self.rule, GradientRule):
+            raise ValueError(f"round {order.round} cannot be launched")
+        self._wanted = order
+        going = self.rule.launch(self._averager, replace(order, arrival_ms=self._arrival_ms))
+        self._before_it, self._going = self._going, going
+        return self._lane.submit(going.outcome)
+
+    def confirm(self, outcome: Outcome) -> float:
+        """The launched round has ended and stands. For how many ms the device did no batches for it, waits included."""
+        if self._going is None or not isinstance(self.rule, GradientRule):
+            raise ValueError(f"round {outcome.order.round} was not launched")
+        self.rule.confirm(outcome)
+        self.last_round = outcome.order.round
+        self._last_end = outcome.ended
+        if self._before_it is not None:
+            self._arrival_ms = self._before_it.summed.ms_until(self._going.ready)
+        return self._going.spent_ms()
+
+    def take_back(self) -> None:
+        """The launched round is void."""
+        if isinstance(self.rule, GradientRule):
+            self.rule.take_back()
+        self._going = None
 
     def adopt(self, outcome: Outcome) -> None:
         """Take over a round's result. On the training thread, at a step's edge."""

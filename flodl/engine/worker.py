@@ -10,6 +10,7 @@ import os
 import platform
 import select
 import sys
+import threading
 from collections.abc import Mapping
 from typing import Any, Literal, NoReturn
 
@@ -168,6 +169,8 @@ def make_loop(payload: RankPayload, built: Built, link: Link) -> Loop:
     rule = make_rule(job, elche, built, len(payload.world), {"device": device, "flat_device": summing})
     limits = timeouts_of(job.membership.timeout_scale)
     averager = GroupAverager(payload.rank, link.store, _group(payload, elche, limits))
+    if elche.backend == "nccl":
+        link.on_regroup = lambda generation: _set_free(averager, generation)
     beside = elche.is_async and len(payload.world) > 1
     niceness = BESIDE_TRAINING if beside else 0
     state = TrainingState(built.model, built.optimizer, rule, built.precision)
@@ -191,6 +194,11 @@ def make_loop(payload: RankPayload, built: Built, link: Link) -> Loop:
     # Who is dead, and whether a round is given up, is the coordinator's to say: at the ceiling it does, and no rank
     # that only waits for a stuck one has left before.
     return Loop(parts, link, Orders(link, patience_seconds=limits.stall))
+
+
+def _set_free(averager: GroupAverager, generation: int) -> None:
+    """End what hangs in older groups. The training thread may be in it: a GPU with a full queue takes no more work."""
+    threading.Thread(target=averager.pass_on, args=(generation,), name="set-free", daemon=True).start()
 
 
 def make_rule(

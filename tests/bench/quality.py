@@ -3,7 +3,8 @@
 Every arm trains the same job on the same samples for the same epochs: solo (one rank), flodl's modes on a rehearsal
 cluster, and torch DDP with the same batch per rank and its learning rate scaled by the number of ranks. Printed are the
 final accuracy and test loss of every seed, their means, and how they compare with solo's and with DDP's. Nothing here
-depends on time but the order of rounds: a busy machine only takes longer, and with `--at-once 4` four runs share it.
+depends on time but the order of rounds: a busy machine only takes longer, and with `--at-once 4` four runs share it,
+each with a quarter of its cores (a rank alone takes as many threads as it sees cores).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from statistics import mean
 from typing import Any
 
@@ -56,11 +58,11 @@ COMPOSING = threading.Lock()  # Hydra composes one job at a time
 Figures = dict[str, float]
 
 
-def trained(*overrides: str) -> Figures:
-    """The figures of a run's last consensus. Ends this program where it fails."""
+def trained(cores: str, *overrides: str) -> Figures:
+    """The figures of a run's last consensus. cores: its own, as a list. Ends this program where it fails."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
-            [sys.executable, "-m", "flodl", *overrides, "hydra.run.dir=run"],
+            ["taskset", "-c", cores, sys.executable, "-m", "flodl", *overrides, "hydra.run.dir=run"],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": found_in(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
             capture_output=True,
@@ -118,10 +120,12 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an override for all of them")
     parser.add_argument("--at-once", type=int, default=1, help="runs at a time")
     asked = parser.parse_args()
+    places = _places(asked.at_once)
     with ThreadPoolExecutor(asked.at_once) as pool:
         for name in asked.jobs:
             going = {
-                arm: [pool.submit(_made, name, arm, seed, asked) for seed in range(asked.seeds)] for arm in asked.arms
+                arm: [pool.submit(_made, name, arm, seed, asked, places) for seed in range(asked.seeds)]
+                for arm in asked.arms
             }
             found: dict[str, list[Figures]] = {}
             for arm, runs in going.items():
@@ -129,10 +133,27 @@ def main() -> None:
                 print(_line(name, arm, found), flush=True)
 
 
-def _made(name: str, arm: str, seed: int, asked: argparse.Namespace) -> Figures:
+def _places(at_once: int) -> SimpleQueue[str]:
+    """The machine's cores in so many parts, one for each run of a time; where there are fewer, runs share them."""
+    cores = sorted(os.sched_getaffinity(0))
+    size = max(1, len(cores) // at_once)
+    places: SimpleQueue[str] = SimpleQueue()
+    for number in range(at_once):
+        start = number * size % len(cores)
+        places.put(",".join(map(str, cores[start : start + size])))
+    return places
+
+
+def _made(name: str, arm: str, seed: int, asked: argparse.Namespace, places: SimpleQueue[str]) -> Figures:
     cluster = [f"cluster={asked.cluster}"] if arm != "solo" else []
     job = [*JOBS[name], *ALIKE, *cluster, *ARMS.get(arm, []), *asked.set, f"trainer.seed={seed}"]
-    return ddp_trained(*job) if arm == DDP else trained(*job)
+    if arm == DDP:
+        return ddp_trained(*job)
+    cores = places.get()
+    try:
+        return trained(cores, *job)
+    finally:
+        places.put(cores)
 
 
 def _line(name: str, arm: str, found: dict[str, list[Figures]]) -> str:

@@ -57,6 +57,7 @@ class ScriptedLink:
 
     def __init__(self, script: Sequence[Any], store_file: Path) -> None:
         self.progress, self.activity = 0, ""
+        self.on_regroup: Callable[[int], None] | None = None
         self.sent: list[Any] = []
         self.uploads: dict[str, bytes] = {}
         self._script = list(script)

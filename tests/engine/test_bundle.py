@@ -32,6 +32,9 @@ class Alone:
 
     def combine(self, generation: int, round_: int, vectors: list[torch.Tensor]) -> None: ...
 
+    def launch(self, generation: int, round_: int, vectors: list[torch.Tensor]) -> Callable[[], None]:
+        return lambda: None
+
     def broadcast(self, generation: int, source: int, tensors: list[torch.Tensor]) -> None: ...
 
 

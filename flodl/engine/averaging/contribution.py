@@ -41,8 +41,8 @@ class Contribution:
     scratch, velocity: buffers of this generation, for the rule and its outer optimizer. is_alone: one member, whose
     values are the mean as they are: nothing is weighed, and training is that of a plain loop to the last bit.
 
-    A GPU that is waited for between any two of these operations is idle while the next is launched: few, large ones,
-    and one transfer each way.
+    Nothing here waits for a GPU: it would be idle while the next operation is launched. So they are few and large, the
+    sums divide themselves, and who wants them as numbers reads the tail when the round has ended (`read`).
     """
 
     def __init__(
@@ -64,21 +64,43 @@ class Contribution:
         self.is_alone = members == 1
         self._pooled = pooled
 
-    def fill(self, values: Flat, mass: float, reference: Flat, arrival_ms: float, extra: Sequence[float] = ()) -> None:
-        """Weigh this rank's values in; of a mass of 0 nothing is read: the rule's extra elements are zeros, too."""
+    def fill(
+        self,
+        values: Flat,
+        mass: float,
+        reference: Flat,
+        arrival_ms: float,
+        extra: Sequence[float] = (),
+        *,
+        is_finite: Tensor | None = None,
+    ) -> None:
+        """Weigh this rank's values in; of a mass of 0 nothing is read.
+
+        extra: the rule's, zeros where there are none. is_finite: one bool where the values lie; False makes what was
+        weighed in that of a mass of 0. None: they are.
+        """
         flat = self.flat
         head = [mass, 1.0] if mass > 0 else [0.0, 0.0]
         arrivals = [0.0] * (self.arrivals.stop - self.arrivals.start)
         arrivals[self.place] = arrival_ms
-        own = extra if extra and mass > 0 else [0.0] * len(self.totals)
-        flat.tail.copy_(torch.tensor([*head, *arrivals, *own], dtype=torch.float64))
+        own = [*head, *arrivals, *(extra or [0.0] * len(self.totals))]
+        tail = torch.tensor(own, dtype=flat.tail.dtype, pin_memory=flat.tail.is_cuda)
+        flat.tail.copy_(tail, non_blocking=True)
         if not mass > 0:
             for vector in flat.values:
                 vector.zero_()
             return
         if self.is_alone:
             flat.copy_(values)
-            return
+        else:
+            self._weigh(values, mass, reference)
+        if is_finite is not None:
+            flat.tail[:ARRIVALS].mul_(is_finite)
+            for vector in flat.values:
+                vector.masked_fill_(~is_finite, 0.0)
+
+    def _weigh(self, values: Flat, mass: float, reference: Flat) -> None:
+        flat = self.flat
         for mine, value in zip(flat.parameters, values.parameters, strict=True):
             torch.mul(value, mass, out=mine)
         for mine, value in zip(flat.buffers, values.buffers, strict=True):
@@ -93,21 +115,25 @@ class Contribution:
         if self.totals:
             self.totals = result[-1].tolist()
 
-    def settle(self, reference: Flat) -> Sums:
+    def settle(self, reference: Flat) -> None:
         """Turn the members' sum into their mean, in place. Where nobody moved the values stay zeros: no result."""
+        if self.is_alone:
+            return
         flat = self.flat
-        tail = flat.tail.tolist()
-        mass, moved, arrivals = tail[MASS], tail[MOVED], tail[self.arrivals]
-        self.totals = tail[self.arrivals.stop :]
-        waited = max(arrivals) - arrivals[self.place]
-        if moved and not self.is_alone:
-            for vector in flat.parameters:
-                vector.div_(mass)
-            for vector in flat.buffers:
-                vector.div_(moved)
-            for variance, spread in self._spreads(reference):
-                variance.sub_(spread).clamp_(min=0)
-        return Sums(mass, moved, waited)
+        mass, moved = (torch.where(total > 0, total, 1.0) for total in (flat.tail[MASS], flat.tail[MOVED]))
+        for vector in flat.parameters:
+            vector.div_(mass)
+        for vector in flat.buffers:
+            vector.div_(moved)
+        for variance, spread in self._spreads(reference):
+            variance.sub_(spread).clamp_(min=0)
+
+    def read(self, tail: Tensor | None = None) -> Sums:
+        """The totals; waits for a GPU. tail: a copy of this one's that is at hand."""
+        told = (self.flat.tail if tail is None else tail).tolist()
+        arrivals = told[self.arrivals]
+        self.totals = told[self.arrivals.stop :]
+        return Sums(told[MASS], told[MOVED], max(arrivals) - arrivals[self.place])
 
     def _spreads(self, reference: Flat) -> Iterator[tuple[Tensor, Tensor]]:
         """Per vector that has some: variances, and the squares of how far their means are from the last common ones."""

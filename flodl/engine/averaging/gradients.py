@@ -2,11 +2,13 @@
 
 On equal devices with one batch per round this is classic DDP. Gradients are summed over a round's batches weighted
 by samples, in float32 or better; who ran nothing takes the step all the same.
+
+Where vectors are summed on the GPU that trains, a round and its step can be queued without waiting for anything, so
+that the card never waits for this thread (`launch`). Until all is confirmed the step can be taken back.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -14,11 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from flodl.engine.averaging.before import Before
 from flodl.engine.averaging.contribution import Contribution
 from flodl.engine.averaging.flat import Flat, add, copy, first_nonfinite
 from flodl.engine.averaging.layout import model_layout
-from flodl.engine.averaging.rule import Outcome, RoundOrder, Standing, clip, summed
+from flodl.engine.averaging.rule import Outcome, RoundOrder, Standing, clip
 from flodl.engine.averaging.transfer import Transfer
+from flodl.engine.averaging.under_way import Mark, UnderWay, largest, on_host
 from flodl.ports import Averager
 
 __all__ = ["GradientRule"]
@@ -50,12 +54,16 @@ class GradientRule:
         self.flat_place = flat_device if flat_device is not None and flat_device.type != "cpu" else None
         self.sums = Flat(self.layout, device=self.device)  # gradients x samples, beside the model
         self.local = Flat(self.layout, device=self.flat_place) if self._crosses else self.sums
-        self.common = Flat(self.layout, device=self.flat_place)  # buffers of the last round; gradients on the way back
+        self.common = self._flat()  # buffers of the last round; gradients on the way back
         self.transfer = Transfer(self.layout, self.device, flat_device or torch.device("cpu"))
         self.contribution = self._contribution(1, 0)
         self.samples = 0
         self.present = [0.0] * len(self.trainable)  # 1 where this round has a gradient
         self.common_present = self.present  # ranks that had one in the last round
+        self.goes_ahead = self.device.type == "cuda" and not self._crosses
+        self.before = Before(optimizer)
+        self._earlier: tuple[Flat, list[float]] | None = None  # what was common before a step that may be taken back
+        self._spare: Flat | None = None
 
     def start(self) -> None:
         """The model is the consensus from here on; its buffers are the reference for pooling."""
@@ -97,24 +105,57 @@ class GradientRule:
 
     def average(self, averager: Averager, order: RoundOrder) -> Outcome:
         """Sum of mass x gradients over sum of masses."""
-        began = time.perf_counter()
-        contribution = self.contribution
-        nonfinite = first_nonfinite(self.local) if order.mass > 0 else ""
-        mass = 0.0 if nonfinite else order.mass
-        contribution.fill(self.local, mass, self.common, order.arrival_ms, self.present)
-        sums, ended = summed(averager, order, contribution, self.common)
-        return Outcome(order, sums.moved > 0, 0.0, nonfinite, sums.waited_ms, (ended - began) * 1000, ended)
+        return self._begin(averager, order).outcome()
+
+    def can_go_ahead(self, order: RoundOrder) -> bool:
+        """Whether this round's step may be taken before its end is known.
+
+        Only where every parameter has a gradient here: which of them all ranks lack is read off the sums.
+        """
+        is_one_of_several = not self.contribution.is_alone and order.mass > 0
+        return self.goes_ahead and is_one_of_several and all(self.present) and self.before.is_possible
+
+    @torch.no_grad()
+    def launch(self, averager: Averager, order: RoundOrder) -> UnderWay:
+        """Begin a round and take its step, waiting for nothing; then `confirm` or `take_back`. On the training thread.
+
+        Where no rank was finite it is a step without gradients until it is confirmed (and taken back then): a batch
+        that was begun meanwhile has met such weights, the same on all ranks.
+        """
+        going = self._begin(averager, order)
+        self.before.take()
+        self._earlier = self.common, self.common_present
+        self.common, self._spare = self._spare or self._flat(), None
+        self.common_present = [1.0] * len(self.trainable)
+        self._take_over()
+        going.adopted = Mark(self.device)
+        return going
+
+    def confirm(self, outcome: Outcome) -> None:
+        """The round has ended: what was done ahead stands."""
+        if not outcome.moved or self._earlier is None:
+            self.take_back()
+            return
+        self.common_present = self.contribution.totals
+        self._spare, self._earlier = self._earlier[0], None
+
+    @torch.no_grad()
+    def take_back(self) -> None:
+        """The round is void: everything is as before its step."""
+        if self._earlier is None:
+            return
+        self.before.restore()
+        self._spare, (self.common, self.common_present), self._earlier = self.common, self._earlier, None
+        self.transfer.put_buffers(self.common)
+        self.discard()
 
     @torch.no_grad()
     def adopt(self, outcome: Outcome) -> None:
         """Clip the averaged gradient and take the step that everybody takes."""
         if outcome.moved:
-            self.common.copy_(self.contribution.flat)
             self.common_present = self.contribution.totals
-            self._hand_out()
-            clip(self.optimizer, self.max_grad_norm)
-            self.optimizer.step()
-        if outcome.moved or outcome.nonfinite:
+            self._take_over()
+        elif outcome.nonfinite:
             self.transfer.put_buffers(self.common)
         self.discard()
 
@@ -151,6 +192,36 @@ class GradientRule:
             vector.zero_()
         self.present = [0.0] * len(self.trainable)
 
+    def _begin(self, averager: Averager, order: RoundOrder) -> UnderWay:
+        """Queue the round. On a CPU it is over when this returns."""
+        contribution, mass = self.contribution, order.mass
+        began = Mark(self.device)
+        nonfinite, found, is_finite = "", None, None
+        if mass > 0 and self.local.vectors[0].is_cuda:
+            found = largest(self.local)
+            is_finite = torch.isfinite(found).all()
+        elif mass > 0:
+            nonfinite = first_nonfinite(self.local)
+        present = self.present if mass > 0 else ()
+        mass = 0.0 if nonfinite else mass
+        contribution.fill(self.local, mass, self.common, order.arrival_ms, present, is_finite=is_finite)
+        ready = Mark(self.device)
+        end = averager.launch(order.generation, order.round, contribution.flat.vectors)
+        summed = Mark(self.device)
+        contribution.settle(self.common)
+        tail, found = on_host(contribution.flat.tail), None if found is None else on_host(found)
+        told = Mark(self.device)
+        return UnderWay(order, contribution, end, tail, found, nonfinite, began, ready, summed, told)
+
+    def _take_over(self) -> None:
+        """The round's mean is common; the step that everybody takes with it, and its buffers."""
+        self.common.copy_(self.contribution.flat)
+        self._hand_out()
+        clip(self.optimizer, self.max_grad_norm)
+        self.optimizer.step()
+        self.transfer.put_buffers(self.common)
+        self.discard()
+
     def _hand_out(self) -> None:
         """The averaged gradients become the parameters' own, of each one's dtype, device and strides."""
         pairs = zip(self.trainable, self.common.parameter_views, self.common_present, strict=True)
@@ -159,6 +230,9 @@ class GradientRule:
         for parameter, _ in chosen:
             parameter.grad = torch.empty_like(parameter)
         copy([_real(parameter.grad) for parameter, _ in chosen], [view for _, view in chosen])
+
+    def _flat(self) -> Flat:
+        return Flat(self.layout, device=self.flat_place)
 
     def _contribution(self, members: int, place: int) -> Contribution:
         extra = len(self.layout.parameter_slots)

@@ -48,6 +48,11 @@ class InProcessAverager:
         for place, parts in enumerate(zip(*self._meet(generation, vectors), strict=True)):
             vectors[place].copy_(torch.stack(parts).sum(dim=0))
 
+    def launch(self, generation: int, round_number: int, vectors: Sequence[torch.Tensor]) -> Callable[[], None]:
+        """Sum them at once; whether the generation has passed meanwhile is told at the end."""
+        self.combine(generation, round_number, vectors)
+        return lambda: self._check(generation)
+
     def broadcast(self, generation: int, source: int, vectors: Sequence[torch.Tensor]) -> None:
         """Everybody's vectors become those of rank `source`."""
         for mine, theirs in zip(vectors, self._meet(generation, vectors)[self._ranks.index(source)], strict=True):

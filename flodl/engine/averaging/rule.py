@@ -123,7 +123,8 @@ def summed(averager: Averager, order: RoundOrder, contribution: Contribution, re
     """Sum the filled contribution over the group and settle it. Returns the totals and the moment the sum was there."""
     averager.combine(order.generation, order.round, contribution.flat.vectors)
     ended = time.perf_counter()
-    return contribution.settle(reference), ended
+    contribution.settle(reference)
+    return contribution.read(), ended
 
 
 def clip(optimizer: Optimizer, max_norm: float | None) -> None:

@@ -1,0 +1,83 @@
+"""What a step that may have to be taken back has changed: copies of parameters and optimizer state, beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from flodl.engine.averaging.flat import copy
+
+__all__ = ["Before"]
+
+
+class Before:
+    """The state of one optimizer and its parameters as it was at the last `take`.
+
+    The copies cost as much memory as what they are copies of, on the same devices.
+    """
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._optimizer = optimizer
+        self._copies: list[Tensor] = []
+        self._originals: list[Tensor] = []
+        self._state: list[tuple[Tensor, dict[Any, Any]]] = []
+        self._groups: list[dict[str, Any]] = []
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether all that a step changes is in sight, and a card has room for twice the copies (what it still needs
+        for training comes first). Other optimizers than torch's may keep more than their state."""
+        if not type(self._optimizer).__module__.startswith("torch.optim."):
+            return False
+        if self._copies:
+            return True
+        tensors = [tensor for tensor in self._present() if tensor.is_cuda]
+        if not tensors:
+            return True
+        wanted = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return 2 * wanted < torch.cuda.mem_get_info(tensors[0].device)[0]
+
+    @torch.no_grad()
+    def take(self) -> None:
+        """Copy what stands now."""
+        state = self._optimizer.state
+        self._state = [(parameter, dict(held)) for parameter, held in state.items()]
+        self._groups = [
+            {name: value for name, value in group.items() if name != "params"} for group in self._optimizer.param_groups
+        ]
+        present = self._present()
+        if [_kind(tensor) for tensor in present] != [_kind(tensor) for tensor in self._originals]:
+            self._copies = [torch.empty_like(tensor) for tensor in present]
+        self._originals = present
+        _copy(self._copies, present)
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Make it so again."""
+        _copy(self._originals, self._copies)
+        self._optimizer.state.clear()
+        for parameter, held in self._state:
+            self._optimizer.state[parameter] = held
+        for group, held in zip(self._optimizer.param_groups, self._groups, strict=True):
+            group.update(held)
+
+    def _present(self) -> list[Tensor]:
+        groups = [*self._optimizer.param_groups]
+        parameters = [parameter for group in groups for parameter in group["params"]]
+        held = [value for state in self._optimizer.state.values() for value in state.values()]
+        return [*parameters, *(value for value in held if isinstance(value, Tensor))]
+
+
+def _kind(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.dtype, tensor.device, tensor.stride()
+
+
+def _copy(into: Sequence[Tensor], source: Sequence[Tensor]) -> None:
+    """Step counters may lie on the CPU beside parameters on a card: device by device, as few operations as can be."""
+    for on_card in (True, False):
+        pairs = [(mine, theirs) for mine, theirs in zip(into, source, strict=True) if mine.is_cuda == on_card]
+        copy([mine for mine, _ in pairs], [theirs for _, theirs in pairs])

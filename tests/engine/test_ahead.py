@@ -1,0 +1,258 @@
+"""Rounds whose step is taken before their end is known: the same numbers, and nothing left of what was void."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from flodl.engine.averaging.before import Before
+from flodl.engine.averaging.gradients import GradientRule
+from flodl.engine.averaging.inprocess import Board, InProcessAverager
+from flodl.engine.averaging.rule import RoundOrder
+from flodl.engine.averaging.under_way import UnderWay
+from flodl.ports import AbandonedError
+from tests.engine import rig
+from tests.engine.test_gradients import BATCH, OPTIMIZERS, Odd, data, grants, loss_of
+
+MAKERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=1e-2, nesterov=True),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2, amsgrad=True),
+    "nadam": lambda p: torch.optim.NAdam(p, lr=1e-2),
+    "rprop": lambda p: torch.optim.Rprop(p, lr=1e-2),
+}
+NAN = float("nan")
+
+
+class Normed(nn.Module):
+    """Two layers and a normalisation between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.first, self.norm, self.last = nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.last(torch.relu(self.norm(self.first(inputs))))
+
+
+class Pair:
+    """Two ranks in one thread each turn: what is launched on the one is met by the other."""
+
+    def __init__(self, make: Callable[[Any], torch.optim.Optimizer], *, clip: float | None = None) -> None:
+        self.board = Board(10.0)
+        self.models = [Normed(), Normed()]
+        self.optimizers = [make(model.parameters()) for model in self.models]
+        self.rules = [
+            GradientRule(model, optimizer, max_grad_norm=clip)
+            for model, optimizer in zip(self.models, self.optimizers, strict=True)
+        ]
+        self.seats = [InProcessAverager(self.board, rank) for rank in (0, 1)]
+        self.number = 0
+        self.regroup(1)
+        for rule in self.rules:
+            rule.start()
+
+    def regroup(self, generation: int) -> None:
+        self.generation = generation
+        rig_threads(lambda rank: self.seats[rank].form(generation, (0, 1)))
+        for rank, rule in enumerate(self.rules):
+            rule.regroup(2, rank)
+
+    def batch(self, number: int, poison: tuple[int, ...] = ()) -> None:
+        for rank, (model, rule) in enumerate(zip(self.models, self.rules, strict=True)):
+            generator = torch.Generator().manual_seed(10 * number + rank)
+            inputs = torch.randn(5, 4, generator=generator)
+            loss = model(inputs).square().mean() * (NAN if rank in poison else 1.0)
+            loss.backward()
+            rule.step(5)
+
+    def order(self) -> RoundOrder:
+        self.number += 1
+        return RoundOrder(self.generation, self.number, 0.5)
+
+    def launch(self) -> list[UnderWay]:
+        order = self.order()
+        for rule in self.rules:
+            rule.snapshot()
+        return rig_threads(lambda rank: self.rules[rank].launch(self.seats[rank], order))
+
+    def average(self) -> None:
+        order = self.order()
+        for rule in self.rules:
+            rule.snapshot()
+        outcomes = rig_threads(lambda rank: self.rules[rank].average(self.seats[rank], order))
+        for rule, outcome in zip(self.rules, outcomes, strict=True):
+            rule.adopt(outcome)
+
+    def standing(self) -> list[dict[str, Any]]:
+        """All that a rank holds, by name, as it is now."""
+        return [
+            rig.values(model) | {f"state {n} {key}": np.array(_plain(value)) for n, key, value in _states(optimizer)}
+            for model, optimizer in zip(self.models, self.optimizers, strict=True)
+        ]
+
+
+def rig_threads(call: Callable[[int], Any]) -> list[Any]:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(call, (0, 1)))
+
+
+def _states(optimizer: torch.optim.Optimizer) -> list[tuple[int, str, Any]]:
+    held = [optimizer.state.get(p, {}) for group in optimizer.param_groups for p in group["params"]]
+    return [(n, key, value) for n, state in enumerate(held) for key, value in state.items()]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().double().numpy().copy()
+    return NAN if value is None else float(value)
+
+
+def same(one: list[dict[str, Any]], other: list[dict[str, Any]], *, but: str = "num_batches") -> None:
+    for mine, theirs in zip(one, other, strict=True):
+        assert mine.keys() == theirs.keys()
+        for name, value in mine.items():
+            assert but in name or np.array_equal(value, theirs[name], equal_nan=True), name
+
+
+@pytest.mark.parametrize("clip", [None, 0.01])
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_a_step_ahead_is_the_step_itself(make: Any, clip: float | None) -> None:
+    plain, ahead = Pair(make, clip=clip), Pair(make, clip=clip)
+    for number in range(4):
+        plain.batch(number)
+        plain.average()
+        ahead.batch(number)
+        for rule, going in zip(ahead.rules, ahead.launch(), strict=True):
+            rule.confirm(going.outcome())
+    same(ahead.standing(), plain.standing(), but="nothing")
+    assert all(torch.equal(a, b) for a, b in zip(ahead.rules[0].result(), plain.rules[1].result(), strict=True))
+
+
+@pytest.mark.parametrize("rounds_before", [0, 2], ids=["the first step", "a later one"])
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_a_void_round_leaves_nothing_behind(make: Any, rounds_before: int) -> None:
+    pair = Pair(make)
+    for number in range(rounds_before):
+        pair.batch(number)
+        pair.average()
+    before, result = pair.standing(), [rule.result() for rule in pair.rules]
+    pair.batch(7)
+    going = pair.launch()
+    pair.batch(8)  # begun ahead of the others' word
+    pair.regroup(2)
+    for rank, rule in enumerate(pair.rules):
+        with pytest.raises(AbandonedError):
+            going[rank].outcome()
+        rule.take_back()
+        rule.take_back()  # nothing is left to be taken back
+    same(pair.standing(), before)
+    for rule, held in zip(pair.rules, result, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(rule.result(), held, strict=True))
+    other = Pair(make)
+    for number in (*range(rounds_before), 9):
+        other.batch(number)
+        other.average()
+    pair.batch(9)
+    pair.average()
+    same(pair.standing(), other.standing())
+
+
+def test_who_lacks_a_round_takes_it_from_who_holds_it_after_its_own_try_was_void() -> None:
+    pair = Pair(MAKERS["adamw"])
+    pair.batch(0)
+    pair.average()
+    pair.batch(1)
+    first, second = pair.launch()
+    pair.rules[0].confirm(first.outcome())
+    pair.seats[1].close()
+    with pytest.raises(AbandonedError):
+        second.outcome()
+    pair.rules[1].take_back()
+    missed = pair.rules[1].repaired(pair.rules[0].result(), RoundOrder(2, 2, 0.5))
+    pair.rules[1].adopt(missed)
+    one, other = pair.standing()
+    same([one], [other])
+
+
+def test_a_rank_that_is_not_finite_is_left_out_and_named() -> None:
+    pair, alone = Pair(MAKERS["momentum"]), Pair(MAKERS["momentum"])
+    pair.batch(0, poison=(1,))
+    outcomes = [going.outcome() for going in pair.launch()]
+    for rule, outcome in zip(pair.rules, outcomes, strict=True):
+        rule.confirm(outcome)
+    assert [outcome.nonfinite for outcome in outcomes] == ["", "first.weight"]
+    alone.batch(0, poison=(1,))
+    alone.average()
+    same(pair.standing(), alone.standing())
+    one, other = pair.standing()
+    same([one], [other])
+
+
+def test_where_nobody_is_finite_nothing_changes_and_the_next_round_is_a_round() -> None:
+    pair = Pair(MAKERS["momentum"])
+    pair.batch(0)
+    pair.average()
+    before = pair.standing()
+    pair.batch(1, poison=(0, 1))
+    for rule, going in zip(pair.rules, pair.launch(), strict=True):
+        outcome = going.outcome()
+        assert not outcome.moved
+        rule.confirm(outcome)
+    same(pair.standing(), before)
+    pair.batch(2)
+    for rule, going in zip(pair.rules, pair.launch(), strict=True):
+        rule.confirm(going.outcome())
+    one, other = pair.standing()
+    same([one], [other])
+    assert not np.array_equal(one["first.weight"], before[0]["first.weight"])
+
+
+def test_an_optimizer_of_ones_own_is_not_run_ahead_of() -> None:
+    class Own(torch.optim.SGD):
+        """It may keep what nobody sees."""
+
+    parameters = [nn.Parameter(torch.zeros(2))]
+    assert Before(torch.optim.SGD(parameters)).is_possible
+    assert not Before(Own(parameters)).is_possible
+
+
+@pytest.mark.ring3
+@pytest.mark.parametrize("optim", list(OPTIMIZERS))
+@pytest.mark.parametrize("quotas", [(1, 1), (1, 3)])
+def test_grants_end_with_the_same_weights_either_way(optim: str, quotas: tuple[int, int], tmp_path: Path) -> None:
+    def trained(name: str, ahead: bool) -> Any:
+        def work(rank: int) -> Any:
+            script = [rig.form(range(2)), *grants(quotas, rank, 20), rig.finish()]
+            model = Odd(rank, torch.float32)
+            loop = rig.make_loop(
+                rank,
+                rig.ScriptedLink(script, tmp_path / name),
+                rule="gradients",
+                model=model,
+                optimizer=OPTIMIZERS[optim]([p for p in model.parameters() if p.requires_grad]),
+                step=loss_of,
+                data=data(sum(quotas) * BATCH * 20, torch.float32),
+                batch_size=BATCH,
+                max_grad_norm=0.1,
+            )
+            rule: Any = loop.parts.rounds.rule
+            rule.goes_ahead = ahead
+            loop.run()
+            assert (rule._spare is not None) == ahead
+            assert loop.parts.rounds.last_round == 20
+            return rig.values(model)
+
+        return rig.run_ranks(2, work)
+
+    plain, ahead = trained("plain", False), trained("ahead", True)
+    same(ahead, plain)
