@@ -80,10 +80,19 @@ class Pace:
         }
         return self.elche.report(
             readings,
-            sync_ms=max([ms for rank, ms in order.exposed_ms.items() if rank in living], default=0.0),
+            sync_ms=max([ms for rank, ms in order.exposed_ms.items() if rank in living], default=0.0)
+            + self._held_ms(living),
             compute_ms={rank: done.compute_ms for rank, done in living.items()},
             round_ms=max([done.duration_ms for done in order.results.values()], default=0.0),
         )
+
+    def _held_ms(self, living: Mapping[int, WindowDone]) -> float:
+        """How long even the rank that waited least stood still between two windows: no rank was waited for then, but
+        orders on their way. A price of averaging as much as the sum itself, and on fast cards the larger one."""
+        elche = self._job.elche
+        if elche.is_async or elche.is_sync or len(living) < 2:
+            return 0.0
+        return min(done.idle_ms for done in living.values())
 
     def _nominal(self, living: Mapping[int, WindowDone]) -> Proposal | None:
         """Speeds as configured, and an averaging that costs what leaves the anchor alone."""

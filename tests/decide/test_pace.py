@@ -19,6 +19,7 @@ def order(
     exposed_ms: float = 1.0,
     final: bool = False,
     batches: int = 10,
+    idle_ms: tuple[float, ...] = (0.0, 0.0, 0.0),
 ) -> Order:
     ranks = range(len(ms))
     return Order(
@@ -41,6 +42,7 @@ def order(
                 timed_batches=batches,
                 timed_ms=batches * ms[rank],
                 compute_ms=batches * ms[rank],
+                idle_ms=idle_ms[rank],
             )
             for rank in ranks
         },
@@ -64,6 +66,24 @@ def test_an_accepted_round_brings_adapted_quotas() -> None:
     pace.observe(order(1, [10.0, 25.0]), (0, 1))
     assert pace.quotas(1000, {}).by_rank == {0: 25, 1: 10}
     assert pace.smoothed_ms((0, 1)) == {0: 10.0, 1: 25.0}
+
+
+@pytest.mark.parametrize(
+    ("mode", "idle_ms", "grows"),
+    [
+        ("cpu_cadence", (40.0, 12.0), True),  # 12 ms of 100 while nobody computed: orders were on their way
+        ("cpu_cadence", (40.0, 0.0), False),  # one rank waited for the other: that is no price of averaging
+        ("cpu_async", (40.0, 12.0), False),  # its rounds run beside training
+    ],
+)
+def test_what_all_ranks_stand_still_for_is_a_price_of_averaging(
+    mode: str, idle_ms: tuple[float, ...], grows: bool
+) -> None:
+    pace = Pace(job_of(mode), (0, 1))
+    before = pace.elche.anchor
+    for number in range(1, 8):
+        pace.observe(order(number, [10.0, 25.0], exposed_ms=8.0, idle_ms=idle_ms), (0, 1))
+    assert (pace.elche.anchor > before) == grows
 
 
 def test_a_single_batch_of_a_final_window_is_no_reading() -> None:
