@@ -54,7 +54,8 @@ class TrainerConfig:
     """A run as a program wants it. None anywhere means: as conf/ has it.
 
     dataset, eval_dataset: a function or class that gives a map-style data set (or a `Splits`), its import path, the
-    name of a shipped choice, or a live data set (this machine only). batch_size: samples per batch and rank.
+    name of a shipped choice, or a live data set (this machine only); only a shipped model, or a loop that reads none,
+    goes without. batch_size: samples per batch and rank.
     max_grad_norm, limit_batches, accumulate, micro_batch, precision, compile, ema, seed, deterministic: as in
     ``trainer``.
     save_path: the run folder, else a new one under ./outputs. resume_from: a run folder to go on from.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from flodl.door.asked import call_problems, kind_problems, shown
 from flodl.door.builder import Factories, TrainerBuilder
 from flodl.door.config import TrainerConfig, laid
+from flodl.door.data import lay_data, missing_data, without_data
 from flodl.door.handle import RunHandle
 from flodl.door.live import live_problems, require_no_rank
 from flodl.door.named import Live, Names
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from flodl.engine.forked import ForkedAgent
 
 __all__ = ["Trainer"]
-
-PAIRED = "flodl.datasets.map_style.map_style"
 
 
 class Trainer:
@@ -61,8 +60,9 @@ class Trainer:
         fn(ctx: LoopContext) is called once in each rank and may return, in rank 0, a module or a map of names to
         modules and tensors: `RunHandle.join` has them as params, ``name.parameter``. All ranks must make the same calls
         of ``ctx.averager`` in the same order. A rank that dies or raises ends the run: nothing is dealt again, and
-        nothing is saved on the way but what fn saves. Of the config count cluster, dataset, batch_size, seed, loader,
-        elche's mode (which names the backend), save_path and name. Raises ConfigError.
+        nothing is saved on the way but what fn saves. Without a dataset there is no ctx.loader. Of the config count
+        cluster, dataset, batch_size, seed, loader, elche's mode (which names the backend), save_path and name. Raises
+        ConfigError.
         """
         return _Start().run(Factories({"loop": fn}), config)
 
@@ -136,7 +136,7 @@ def _job(factories: Factories, config: TrainerConfig) -> tuple[JobSpec, tuple[Li
             over[key] = tree
     if "loop" in factories.given:
         words.append("model=none")
-    _lay_data(config, names, words, over)
+    lay_data(config, names, words, over)
     if names.trusted:
         over["trusted_targets"] = [*config.trusted_targets, *sorted({*names.trusted} - {*config.trusted_targets})]
     problems = list(names.problems)
@@ -146,10 +146,10 @@ def _job(factories: Factories, config: TrainerConfig) -> tuple[JobSpec, tuple[Li
         if not problems:
             raise
         raise ConfigError([*problems, *error.problems]) from None
-    problems += live_problems(job, names.live)
+    problems += [*missing_data(job, factories.given, config), *live_problems(job, names.live)]
     if problems:
         raise ConfigError(problems)
-    return job, tuple(names.live)
+    return without_data(job, config), tuple(names.live)
 
 
 def _sound(factories: Factories, config: Any, problems: list[Problem]) -> TrainerConfig:
@@ -178,29 +178,6 @@ def _callables(factories: Factories, config: TrainerConfig) -> dict[str, Any]:
         "callbacks.checkpoint_fn": config.checkpoint_fn,
     }
     return {**factories.given, **{key: value for key, value in given.items() if value is not None}}
-
-
-def _lay_data(config: TrainerConfig, names: Names, words: list[str], over: dict[str, Any]) -> None:
-    """One data set as it is; with another one to judge on: both, under the name that pairs them."""
-    if config.dataset is None and config.eval_dataset is None:
-        return
-    parts = {"train": config.dataset, "eval": config.eval_dataset}
-    if config.eval_dataset is None:
-        tree = names.tree("dataset", config.dataset)
-        if isinstance(tree, str):
-            words.append(f"dataset={tree}")
-        elif tree is not None:
-            over["dataset"] = tree
-        return
-    trees: dict[str, Any] = {}
-    for part, given in parts.items():
-        tree = None if given is None else names.tree(f"dataset.{part}", given)
-        if given is None or isinstance(tree, str):
-            names.problems.append(Problem(key=f"dataset.{part}", value=str(tree or ""), constraint="with eval_dataset, "
-                                          "dataset must be a function, class or object, not a choice's name",
-                                          remedy="give the function or class that makes it"))  # fmt: skip
-        trees[part] = tree
-    over["dataset"] = {"_target_": PAIRED, **trees}
 
 
 def _folder(config: TrainerConfig) -> RunFolder:

@@ -13,7 +13,12 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from flodl import ClusterBuilder, ConfigError, ElCheConfig, StopConfig, Trainer, TrainerConfig
 from flodl.decide.schedule import Cosine
+from flodl.door.builder import Factories, TrainerBuilder
+from flodl.door.trainer import _Start
+from flodl.engine.build import build_data
+from flodl.engine.surroundings import Surroundings
 from flodl.spec.codec import canonical_json
+from flodl.spec.job import JobSpec
 from tests.door import parts
 
 
@@ -102,6 +107,26 @@ def test_a_config_and_a_loop_that_are_none_are_told_too() -> None:
         Trainer.spec(parts.Net, parts.sgd, parts.step, cast("Any", None))
     with pytest.raises(ConfigError, match="loop=None: is missing; give a function that trains"):
         Trainer.run_loop(cast("Any", None), TrainerConfig())
+
+
+@pytest.mark.parametrize("model", [parts.Net, "tests.door.parts.Net", functools.partial(parts.Net, width=3), lambda: 0])
+def test_an_own_model_without_data_is_refused_whoever_names_it_and_a_shipped_one_has_its_own(model: Any) -> None:
+    bare, say = TrainerConfig(), "is missing: the model is one of your own"
+    assert told(model, parts.sgd, parts.step, dataset=None)["dataset"].startswith(say)
+    assert told(model, parts.sgd, parts.step, dataset=None, overrides=("trainer.seed=3",))["dataset"].startswith(say)
+    words = ("dataset=digits", "dataset.num_eval=99", "dataset=synthetic")
+    for said in (TrainerConfig(dataset="digits"), *(TrainerConfig(overrides=(word,)) for word in words)):
+        assert Trainer.spec(model, parts.sgd, parts.step, said).dataset.target.startswith("flodl.datasets.")
+    assert Trainer.spec("mlp", parts.sgd, parts.step, bare).dataset.target == "flodl.datasets.digits.digits"
+
+
+def test_a_loop_without_data_hears_that_there_are_none_where_it_asks_for_them() -> None:
+    def loop(config: TrainerConfig) -> JobSpec:
+        return TrainerBuilder(Factories({"loop": parts.lonely}), _Start(), config).spec()
+
+    assert loop(TrainerConfig(dataset="digits")).dataset.target == "flodl.datasets.digits.digits"
+    with pytest.raises(ConfigError, match=r"dataset: is missing, and the loop asks for ctx.loader; give .*\(dataset="):
+        build_data(loop(TrainerConfig()), Surroundings(device=torch.device("cpu")))
 
 
 def test_what_fits_passes_and_numbers_of_numpy_are_numbers() -> None:

@@ -138,7 +138,7 @@ def until_stopped(ctx):
 if __name__ == "__main__":
     rig = ClusterBuilder().host("localhost").cpu_ranks(2).build()
     Path("runs").mkdir()
-    config = TrainerConfig(dataset="torch.nn.Identity", cluster=rig, num_epochs=3, save_path="runs/left")
+    config = TrainerConfig(cluster=rig, num_epochs=3, save_path="runs/left")
     run = Trainer.run_loop(until_stopped, config)
     while not run.is_over and not Path("runs/begun").exists():
         time.sleep(0.05)
