@@ -40,8 +40,9 @@ from flodl.probe.watching import GpuWatch
 from flodl.record.folder import RunFolder
 from flodl.record.keeper import Keeper, Owner
 from flodl.record.result import Result, failed_result, result
-from flodl.record.text import clean, short_path, typed
+from flodl.record.text import clean, short_path
 from flodl.report.leave import leave_run_page
+from flodl.report.onward import how_it_goes_on
 from flodl.report.rig import rig_line
 from flodl.report.summary import print_summary
 from flodl.report.terminal import PlainTerminal, Terminal, terminal, terminal_console
@@ -91,7 +92,7 @@ def run(
         if told is error:
             raise
         raise told from error
-    _part(story, found, console)
+    _part(story, found, console, job)
     return end
 
 
@@ -286,20 +287,19 @@ def _take_leave(desk: Desk, found: Result, story: Story) -> None:
         desk.conclude(found)
 
 
-def _part(story: Story, found: Result, console: Console) -> None:
+def _part(story: Story, found: Result, console: Console, job: JobSpec) -> None:
     """Say what became of it; and to whoever asked for the run, whether they were to be stopped meanwhile."""
     with _over(story):
-        _conclude(story.folder, found, console)
+        _conclude(story.folder, found, console, job)
     if story.is_late_signalled:
         story.caller.on_late_signal()
 
 
-def _conclude(folder: RunFolder, found: Result, console: Console) -> None:
+def _conclude(folder: RunFolder, found: Result, console: Console, job: JobSpec) -> None:
     print_summary(found, console)
     _say_where(folder, console)
     if found.exit_code == Interrupted.RESUMABLE:
-        command = f"python -m flodl task=resume {typed('run', str(folder.path))}"
-        console.print(command, markup=False, highlight=False, soft_wrap=True)
+        console.print(how_it_goes_on(job, folder.path), markup=False, highlight=False, soft_wrap=True)
 
 
 def _say_where(folder: RunFolder, console: Console) -> None:

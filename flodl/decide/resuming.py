@@ -15,7 +15,9 @@ from flodl.decide.messages import Command, Resumed
 from flodl.decide.mind import Mind, State, alert, asked
 from flodl.decide.stopping import begin_limits
 from flodl.errors import Problem
+from flodl.spec.component import Component
 from flodl.spec.job import JobSpec
+from flodl.spec.reader import shown
 
 __all__ = ["data_problems", "go_on", "job_problems", "on_resumed"]
 
@@ -35,12 +37,21 @@ def job_problems(job: JobSpec, snapshot: dict[str, Any]) -> Iterator[Problem]:
     theirs, own = snapshot["asked"], asked(job)
     for key, value in own.items():
         if key != "pace" and theirs[key] != value:
-            yield Problem(key=key, value=str(value), constraint=f"the bundle was saved with {theirs[key]}",
-                          remedy=f"a run goes on with what it began with: {key}={theirs[key]}")  # fmt: skip
+            yield _other_model(job, theirs[key]) if key == "model" else Problem(
+                key=key, value=shown(value), constraint=f"the bundle was saved with {shown(theirs[key])}",
+                remedy=f"a run goes on with what it began with: {key}={shown(theirs[key])}")  # fmt: skip
     epochs = job.trainer.num_epochs
     if len(snapshot["state"].get("epochs_ended", ())) >= epochs:
         yield Problem(key="trainer.num_epochs", value=str(epochs), constraint="nothing is left to do: so many are done",
                       remedy=f"trainer.num_epochs={2 * epochs} goes on")  # fmt: skip
+
+
+def _other_model(job: JobSpec, theirs: str) -> Problem:
+    """A model is no word that is typed: of a class there is no choice of that name, and some live in a program."""
+    there = "a model that lived in its program" if Component(target=theirs).is_live else theirs
+    return Problem(key="model", value=job.model.name, constraint=f"the bundle was saved with {there}",
+                   remedy="a run goes on with the model that it began with: task=resume has it where none is typed, a "
+                   "program hands in the same")  # fmt: skip
 
 
 def data_problems(mind: Mind, snapshot: dict[str, Any]) -> Iterator[Problem]:

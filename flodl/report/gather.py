@@ -23,7 +23,7 @@ __all__ = ["arms_of_runs", "arms_of_sweep", "is_sweep", "with_history"]
 
 MOST_RESUMED = 50  # runs that went on from each other
 NO_RESULT = {
-    "ended": "its controller ended without a result; task=resume goes on from what it has saved",
+    "ended": "its controller ended without a result; task=resume (in a program resume_from) goes on from what it saved",
     "elsewhere": "it has left no result (yet); its controller is of another machine, or of another boot of this one",
     "silent": "it has left no result, and nobody has said which process runs it",
 }

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from flodl.errors import Problem
 from flodl.spec.suggest import did_you_mean
+from flodl.spec.tree import strings
 from flodl.spec.value import Value, unwritable
 
 __all__ = ["Component", "component", "component_tree"]
@@ -42,6 +43,11 @@ class Component(Value, frozen=True, kw_only=True):
         """For people: its path; of what lives in a program, what that said of it."""
         words = self.args.get("words") if self.target.startswith(HELD) else None
         return words if isinstance(words, str) and words else self.target
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it, or a part of it, lives in the program that asked for the run, and nowhere else."""
+        return any(text.startswith(HELD) for _, text in strings({"_target_": self.target, **self.args}, ""))
 
 
 def component(tree: object, key: str) -> tuple[Component | None, list[Problem]]:

@@ -277,6 +277,22 @@ def test_another_seed_and_a_run_that_is_done_are_refused_before_anything_is_star
     assert (second.key, second.constraint) == ("trainer.num_epochs", "nothing is left to do: so many are done")
 
 
+def test_another_model_is_refused_with_words_that_can_be_followed_and_nothing_is_none() -> None:
+    hand, snapshot, _ = stopped()
+    bounded = hand.job.replace(trainer=hand.job.trainer.replace(limit_batches=7))
+    (problem,) = job_problems(bounded, snapshot)
+    assert str(problem).endswith("goes on with what it began with: trainer.limit_batches=null")
+    theirs = snapshot["asked"] | {"model": "__main__.Net"}
+    (problem,) = job_problems(hand.job, snapshot | {"asked": theirs})
+    assert "the bundle was saved with __main__.Net" in str(problem)
+    assert "task=resume has it where none is typed" in problem.remedy
+    assert "model=" not in problem.remedy
+    live = snapshot["asked"] | {"model": "flodl.engine.held.made"}
+    (problem,) = job_problems(hand.job, snapshot | {"asked": live})
+    assert "flodl.engine" not in str(problem)
+    assert "a model that lived in its program" in problem.constraint
+
+
 def test_a_run_that_is_under_way_hears_of_no_bundle() -> None:
     _, snapshot, number = stopped()
     hand = Hand()

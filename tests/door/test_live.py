@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.utils.data import TensorDataset
 
 from flodl import ClusterBuilder, ConfigError, Trainer, TrainerConfig
 from flodl.engine import held
+from flodl.report.onward import how_it_goes_on
 from flodl.spec.component import Component
 from flodl.spec.job import JobSpec
 from tests.door import parts
@@ -45,6 +47,20 @@ def test_closures_objects_and_partials_with_live_arguments_are_held_by_key() -> 
     assert live.dataset.target == "flodl.engine.held.made"
     assert (job.model.name, live.dataset.name) == (job.model.args["words"], "torch.utils.data.dataset.TensorDataset")
     assert Component(target="torch.nn.Linear", args={"words": "mine"}).name == "torch.nn.Linear"
+
+
+def test_how_an_interrupted_run_goes_on_is_said_in_what_works_for_it() -> None:
+    there = Path("/runs/it's mine")
+    live = spec(TrainerConfig(dataset=parts.points, eval_dataset=DATA), lambda: nn.Linear(4, 2))
+    told = how_it_goes_on(live, there)
+    assert told.startswith('to go on, run the program again with resume_from="/runs/it\'s mine" in its TrainerConfig')
+    assert "its model, dataset live in it alone" in told
+    named = spec(TrainerConfig(dataset=parts.points))
+    assert how_it_goes_on(named, Path("/runs/a")) == "python -m flodl task=resume run=/runs/a"
+    trusted = spec(TrainerConfig(dataset=pytest.deprecated_call, trusted_targets=("b.c",)))
+    words = shlex.split(how_it_goes_on(trusted, there))
+    assert words == ["python", "-m", "flodl", "task=resume", r"run='/runs/it\'s mine'",
+                     f"trusted_targets=[b.c,{trusted.dataset.target}]"]  # fmt: skip
 
 
 def test_a_second_host_a_container_and_an_interpreter_are_refused_all_at_once_with_the_remedy() -> None:

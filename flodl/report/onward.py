@@ -1,0 +1,24 @@
+"""How an interrupted run goes on, said in what works for that very run: a command, or a word in its program."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from flodl.record.text import typed
+from flodl.spec.job import JobSpec
+
+__all__ = ["how_it_goes_on"]
+
+
+def how_it_goes_on(job: JobSpec, folder: Path) -> str:
+    """One line. What lives in a program is known to no command; what was trusted for a run is typed anew."""
+    live = [key for key, component in job.components.items() if component.is_live]
+    if live:
+        return (
+            f"to go on, run the program again with resume_from={str(folder)!r} in its TrainerConfig: its "
+            f"{', '.join(live)} {'live' if len(live) > 1 else 'lives'} in it alone, which task=resume cannot know"
+        )
+    trust = f"trusted_targets=[{','.join(job.trusted_targets)}]" if job.trusted_targets else ""
+    words = [typed("run", str(folder)), *([shlex.quote(trust)] if trust else [])]
+    return f"python -m flodl task=resume {' '.join(words)}"
