@@ -17,6 +17,7 @@ __all__ = [
     "address_fault",
     "environment_fault",
     "faults",
+    "figure_fault",
     "file_fault",
     "folder_fault",
     "host_fault",
@@ -37,6 +38,7 @@ _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+-]{0,14}")  # Linux: 15 byte
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _EVERYWHERE = ("0.0.0.0", "::", "*")
 LONGEST_RUN_NAME = 200
+LONGEST_FIGURE_NAME = 100
 
 
 def faults(key: str, value: str | None, judge: Callable[[str], Fault | None]) -> Iterator[Problem]:
@@ -127,3 +129,10 @@ def run_name_fault(text: str) -> Fault | None:
     if len(text) > LONGEST_RUN_NAME:
         return f"has {len(text)} characters", f"use {LONGEST_RUN_NAME} or less"
     return None
+
+
+def figure_fault(text: str) -> str:
+    """What is wrong with the name of a figure that a run records; "" for nothing."""
+    if 0 < len(text) <= LONGEST_FIGURE_NAME and text.isprintable():
+        return ""
+    return f"must be text of 1 to {LONGEST_FIGURE_NAME} characters, all of them such as are shown"

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from flodl.decide.messages import CallbackResult, End, FormGroup, GroupFormed, RunWindow
+from flodl.spec.component import Component
 from flodl.spec.job import CallbacksConfig, EvalConfig, StopConfig
 from flodl.spec.stop import EarlyConfig, TargetConfig
 from tests.decide.hands import Hand, only
 
+OWN = Component(target="mine.judge", partial=True)
 GOOD = CallbackResult(name="eval", ok=True, values={"loss": 2.3, "accuracy": 0.1})
 
 
@@ -77,6 +79,8 @@ def test_a_figure_of_a_data_set_without_an_evaluation_part_is_refused() -> None:
     none = CallbackResult(name="eval", ok=True)
     assert only(End, tried(none, eval=EvalConfig(metrics=("loss",))).said).exit_code == 2
     assert [type(command) for command in tried(none).said] == [RunWindow, RunWindow]
+    own = tried(none, eval=EvalConfig(metrics=("loss",)), callbacks=CallbacksConfig(eval_fn=OWN))
+    assert "eval.metrics[0]=loss: callbacks.eval_fn gives no figure" in only(End, own.said).reason
 
 
 def test_a_figure_of_training_is_not_looked_for_in_an_evaluation() -> None:
@@ -93,3 +97,15 @@ def test_the_role_goes_to_the_fastest_rank_once_there_are_timings() -> None:
         if asked:
             break
     assert [command.to for command in asked] == [(1,)]
+
+
+def test_names_that_no_record_could_tell_are_refused_before_the_first_window_all_at_once() -> None:
+    odd = CallbackResult(name="eval", ok=True, values={"": 0.5, "a\nb": 0.5, "n" * 101: 0.5, "val/top 5 (ü)": 0.5})
+    end = only(End, tried(odd, callbacks=CallbacksConfig(eval_fn=OWN)).said)
+    assert (end.status, end.exit_code, len(end.reason.splitlines())) == ("failed", 2, 3)
+    assert end.reason.startswith(
+        "callbacks.eval_fn: gave a figure named '': a name must be text of 1 to 100 characters"
+    )
+    assert "named 'a\\nb'" in end.reason
+    assert "return {name: number} with a name such as accuracy" in end.reason
+    assert "step: gave a figure named" in only(End, tried(odd).said).reason
