@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, SupportsFloat, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from flodl.decide.messages import FormGroup
 from flodl.engine.averaging.layout import fingerprint, model_layout, unshared
@@ -56,6 +57,7 @@ class RankAverager:
         """
         if len(self._modules) or not modules:
             raise FlodlError("RankAverager.watch is called once, with every module that is to be averaged")
+        _require_modules(modules)
         self._modules = nn.ModuleList(modules)
         self.compare("ctx.averager.watch(...)", fingerprint(self._modules), "the models' tensors differ", _SAME_CODE)
         self._parameters = [p for p in _unique(modules, nn.Module.named_parameters) if p.requires_grad]
@@ -69,7 +71,7 @@ class RankAverager:
     def average_parameters(self, weight: float = 1.0) -> None:
         """Trainable parameters become their mean over ranks. weight: this rank's, 0 or more: its samples, for example;
         with equal weights it is the plain mean."""
-        self._begin(weight)
+        weight = self._begin("average_parameters", weight)
         if not self._mean(self._parameters, weight):
             raise RunFailed("nothing to average: no rank has finite parameters and a weight above 0")
 
@@ -81,7 +83,7 @@ class RankAverager:
         gradient nowhere keeps None; where only some ranks have one, it counts as 0 on the others. Where no rank has
         finite ones they become NaN on all: a GradScaler skips that step, on every rank.
         """
-        self._begin(counts)
+        counts = self._begin("weighted_average_gradients", counts)
         own = [p.grad is not None for p in self._parameters]
         flags = torch.tensor(own, dtype=torch.float32, device=self._device)
         self._combine([flags])
@@ -97,7 +99,7 @@ class RankAverager:
     def average_buffers(self) -> None:
         """Float buffers become their mean over ranks; variances of normalisation layers are pooled: they hold the
         spread of the ranks' means, too. Where no rank has finite ones they stay as they are."""
-        self._begin(1.0)
+        self._begin("average_buffers", 1.0)
         layout = model_layout(self._modules)
         # float16 has no room for a square; and what is left of a mean that failed must not be in a live buffer
         copies = [tensor.to(dtype=_vector_dtype(tensor), copy=True) for tensor in layout.buffers]
@@ -185,12 +187,48 @@ class RankAverager:
             self._signs.progress += 1
             self._signs.activity = "loop"
 
-    def _begin(self, weight: float) -> None:
+    def _begin(self, call: str, weight: object) -> float:
+        """A round begins. Returns the weight as a number."""
         if not len(self._modules):
             raise FlodlError("ctx.averager.watch(module, ...) comes first: it says what is averaged")
-        if not (math.isfinite(weight) and weight >= 0.0):
-            raise FlodlError(f"a weight is a finite number, 0 or more, and not {weight}")
+        number = _number(weight)
+        if not (math.isfinite(number) and number >= 0.0):
+            raise FlodlError(f"ctx.averager.{call}: a weight is a finite number, 0 or more, and not {_shown(weight)}")
         self.rounds += 1
+        return number
+
+
+def _require_modules(given: Sequence[object]) -> None:
+    """Raise FlodlError for what is no module, or has not all of its tensors yet."""
+    for one in given:
+        wanted = ""
+        if isinstance(one, list | tuple | dict | Iterator):
+            wanted = "unpack it: watch(*modules)"
+        elif isinstance(one, type):
+            wanted = "give a module that is made of it"
+        elif not isinstance(one, nn.Module):
+            wanted = "give the torch.nn.Module whose parameters are to be averaged"
+        elif any(is_lazy(tensor) for tensor in (*one.parameters(), *one.buffers())):
+            wanted = "its lazy layers have no tensors yet: run a batch through it first, on every rank"
+        if wanted:
+            raise FlodlError(f"ctx.averager.watch was given {_shown(one)}; {wanted}")
+
+
+def _number(given: object) -> float:
+    """A number, or a tensor of one element, as a float; NaN for anything else."""
+    try:
+        return math.nan if isinstance(given, str | bytes) else float(cast("SupportsFloat", given))
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        return math.nan
+
+
+def _shown(given: object) -> str:
+    """What was given, for people: short, whatever it is."""
+    if isinstance(given, Tensor):
+        return f"{given.item()}" if given.numel() == 1 else f"a tensor of shape {tuple(given.shape)}"
+    if isinstance(given, str | int | float | None):
+        return f"{given!r:.60}"
+    return f"the class {given.__name__}" if isinstance(given, type) else f"an object of type {type(given).__name__}"
 
 
 def _unique(modules: Sequence[nn.Module], named: Callable[[nn.Module], Iterator[tuple[str, Tensor]]]) -> list[Tensor]:

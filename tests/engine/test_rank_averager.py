@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -121,12 +122,38 @@ def test_what_cannot_be_meant_is_refused_in_words() -> None:
         averager.watch()
 
 
-@pytest.mark.parametrize("weight", [-1.0, float("inf"), float("nan")])
-def test_weights_are_finite_and_no_less_than_nothing(weight: float) -> None:
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (torch.ones(2, 1), r"given a tensor of shape \(2, 1\); give the torch.nn.Module whose"),
+        ([line(0.0)], r"given an object of type list; unpack it: watch\(\*modules\)"),
+        (line(0.0).parameters(), "given an object of type generator; unpack it"),
+        (nn.Linear, "given the class Linear; give a module that is made of it"),
+        ("net", "given 'net'; give the torch.nn.Module"),
+        (None, "given None; give the torch.nn.Module"),
+        (nn.LazyLinear(2), "given an object of type LazyLinear; its lazy layers have no tensors yet"),
+    ],
+)
+def test_what_is_no_module_is_not_watched_and_the_words_say_what_would_be(given: Any, said: str) -> None:
+    averager = averager_of(InProcessAverager(Board(), 0), 0, 1)
+    with pytest.raises(FlodlError, match=f"ctx.averager.watch was {said}"):
+        averager.watch(line(0.0), given)
+
+
+@pytest.mark.parametrize(
+    ("weight", "said"),
+    [(-1.0, "-1.0"), (float("inf"), "inf"), (float("nan"), "nan"), ("x", "'x'"), ("3", "'3'"), (None, "None"),
+     (torch.ones(3), r"a tensor of shape \(3,\)"), (torch.tensor(-2.0), "-2.0"), ([4], "an object of type list")],
+)  # fmt: skip
+def test_weights_are_finite_and_no_less_than_nothing(weight: Any, said: str) -> None:
     def work(rank: int, averager: RankAverager) -> None:
         averager.watch(line(0.0))
-        with pytest.raises(FlodlError, match="a weight is a finite number, 0 or more, and not"):
-            averager.average_parameters(weight)
+        for call in ("average_parameters", "weighted_average_gradients"):
+            told = f"averager.{call}: a weight is a finite number, 0 or more, and not {said}$"
+            with pytest.raises(FlodlError, match=told):
+                getattr(averager, call)(weight)
+        averager.average_parameters(torch.tensor(2))  # pyright: ignore[reportArgumentType]
+        assert averager.rounds == 1
         with pytest.raises(RunFailed, match="no rank has a weight above 0"):
             averager.average_parameters(0.0)
 
