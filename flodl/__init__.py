@@ -113,8 +113,10 @@ def load_model(run: str | Path, *, trusted_targets: Sequence[str] = ()) -> Modul
     run: a run folder, or ``"last"``: the newest under ./outputs. The model's class is found as in a config: in the
     usual packages, in the working folder, and in trusted_targets. Raises ConfigError where something does not fit.
     """
+    from flodl.door.asked import require_saved
     from flodl.engine.load import load_model
 
+    require_saved(run, trusted_targets)
     return load_model(run, trusted_targets=trusted_targets)
 
 

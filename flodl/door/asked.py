@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from flodl.door.config import EpochCallbackPolicy, TrainerConfig
 from flodl.door.named import is_factory, takes_optimizer, words_of
-from flodl.errors import Problem
+from flodl.errors import ConfigError, Problem
 from flodl.spec.checkpoint import CheckpointConfig
 from flodl.spec.cluster import ClusterSpec
 from flodl.spec.component import Component
@@ -27,7 +27,7 @@ from flodl.spec.loader import LoaderConfig
 from flodl.spec.outer import OuterConfig
 from flodl.spec.stop import StopConfig
 
-__all__ = ["call_problems", "kind_problems", "shown"]
+__all__ = ["call_problems", "kind_problems", "require_saved", "shown"]
 
 _FILES = (str, os.PathLike)
 _KINDS: dict[str, tuple[Any, str]] = {
@@ -88,10 +88,22 @@ def kind_problems(config: TrainerConfig) -> Iterator[Problem]:
             yield Problem(key=name, value=shown(value), constraint=f"is {_a(value)}, not plain data",
                           remedy="give a number, a text, True or False; a tensor's number is .item()")  # fmt: skip
     for name in _LISTS:
-        value = getattr(config, name)
-        if not isinstance(value, list | tuple) or not all(isinstance(word, str) for word in cast("list[Any]", value)):
-            yield Problem(key=name, value=shown(value), constraint="must be a list of texts",
-                          remedy=f"write {name}=({value!r},)" if isinstance(value, str) else "")  # fmt: skip
+        yield from _list_problems(name, getattr(config, name))
+    policy = config.epoch_callback_policy
+    if isinstance(policy, EpochCallbackPolicy) and policy.value is None:
+        yield Problem(
+            key="epoch_callback_policy", constraint="names no rank", remedy="give EpochCallbackPolicy.rank(0)"
+        )
+
+
+def require_saved(run: object, trusted_targets: object) -> None:
+    """What `flodl.load_model` was handed: a folder and names. Raises ConfigError."""
+    problems = [*_list_problems("trusted_targets", trusted_targets)]
+    if not isinstance(run, _FILES) or isinstance(os.fspath(run), bytes):
+        of_a_run = "give its folder: run.folder" if hasattr(run, "folder") else 'give a run folder\'s path, or "last"'
+        problems.insert(0, Problem(key="run", value=shown(run), constraint=f"is {_a(run)}", remedy=of_a_run))
+    if problems:
+        raise ConfigError(problems)
 
 
 def call_problems(key: str, given: Any) -> Iterator[Problem]:
@@ -143,6 +155,12 @@ def _misfit(given: Any, names: tuple[str, ...]) -> str:
     except TypeError as error:
         return f"is called with ({', '.join(names)}): {error}"
     return ""
+
+
+def _list_problems(name: str, value: Any) -> Iterator[Problem]:
+    if not isinstance(value, list | tuple) or not all(isinstance(word, str) for word in cast("list[Any]", value)):
+        yield Problem(key=name, value=shown(value), constraint="must be a list of texts",
+                      remedy=f"write {name}=({value!r},)" if isinstance(value, str) else "")  # fmt: skip
 
 
 def _data(given: Any) -> tuple[str, str]:

@@ -110,7 +110,7 @@ class RunHandle:
 
         Safe in any thread. Where nothing was trained yet there is nothing to return: `join` raises RunLost.
         """
-        self._ask(reason, "stopped")
+        self._ask(str(reason), "stopped")  # whatever was handed in: this is no time to refuse
 
     def join(self) -> TrainedState:
         """Wait for the end and return what was trained.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -11,7 +12,17 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
-from flodl import ClusterBuilder, ConfigError, ElCheConfig, StopConfig, Trainer, TrainerConfig
+import flodl
+from flodl import (
+    ClusterBuilder,
+    ConfigError,
+    ElCheConfig,
+    EpochCallbackPolicy,
+    StopConfig,
+    TrainedState,
+    Trainer,
+    TrainerConfig,
+)
 from flodl.decide.schedule import Cosine
 from flodl.door.builder import Factories, TrainerBuilder
 from flodl.door.trainer import _Start
@@ -56,6 +67,7 @@ def adam() -> torch.optim.Optimizer:
         ("guard", "msf", "is a str; give a TrendGuardConfig"),
         ("outer", {}, "is a dict; give an AverageConfig"),
         ("stop", 5, "is an int; give a StopConfig"),
+        ("epoch_callback_policy", EpochCallbackPolicy.rank(cast("Any", None)), "names no rank"),
         ("epoch_callback_policy", "fastest", "is a str; give EpochCallbackPolicy.fastest()"),
         ("save_path", 3, "is an int; give a folder's path"),
         ("save_path", "", "is empty; leave it out"),
@@ -127,6 +139,22 @@ def test_a_loop_without_data_hears_that_there_are_none_where_it_asks_for_them() 
     assert loop(TrainerConfig(dataset="digits")).dataset.target == "flodl.datasets.digits.digits"
     with pytest.raises(ConfigError, match=r"dataset: is missing, and the loop asks for ctx.loader; give .*\(dataset="):
         build_data(loop(TrainerConfig()), Surroundings(device=torch.device("cpu")))
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        (3, "run=3: is an int; give a run folder's path"),
+        (None, "run=None: is a NoneType; give"),
+        (b"x", "is a bytes; give"),
+        (TrainedState(params={}, buffers={}, folder=Path("a")), "is a TrainedState; give its folder: run.folder"),
+    ],
+)
+def test_a_model_is_loaded_of_a_folder_and_anything_else_is_told(run: Any, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        flodl.load_model(run, trusted_targets="mine")
+    assert said in str(caught.value)
+    assert "trusted_targets='mine': must be a list of texts; write trusted_targets=('mine',)" in str(caught.value)
 
 
 def test_what_fits_passes_and_numbers_of_numpy_are_numbers() -> None:
