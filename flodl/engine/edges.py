@@ -33,7 +33,6 @@ from flodl.engine.pace import Pace
 from flodl.engine.rounds import Rounds
 from flodl.engine.schedule import LearningRate
 from flodl.engine.tally import Tally, finite
-from flodl.ports import AbandonedError
 
 __all__ = ["Edges", "Parts"]
 
@@ -59,8 +58,8 @@ class Edges:
 
     round: the one being worked for. ran: batches since the last planned point. planned: batches of the open window.
     ahead: how many may be run past a planned point before the next window is ordered; is_past: that point is passed.
-    averaging: the round that runs beside training. launched: one that a grant goes ahead of. begun_epoch: newest one
-    whose first batch was run, -1 before.
+    averaging: the round that runs beside training. launched: one that a grant goes ahead of; is_beyond: batches were
+    begun since. begun_epoch: newest one whose first batch was run, -1 before.
     """
 
     def __init__(self, parts: Parts, link: Link, orders: Orders) -> None:
@@ -70,7 +69,7 @@ class Edges:
         self.round = Round(0, 0, 0, 0)
         self.ran = self.planned = self.ahead = self.epoch = 0
         self.begun_epoch = -1
-        self.is_open = self.is_past = self.is_left = False
+        self.is_open = self.is_past = self.is_left = self.is_beyond = False
         self.averaging: Future[Outcome] | None = None
         self.launched: Future[Outcome] | None = None
 
@@ -137,8 +136,8 @@ class Edges:
         rounds = self.parts.rounds
         self.link.activity = "average"
         order = RoundOrder(rounds.generation, self.round.number, mass, samples=self.round.samples)
-        if rounds.can_go_ahead(order):
-            self.launched = self.launch(order)
+        if self.may_go_ahead and rounds.can_go_ahead(order):
+            self.launch(order)
             if is_last:
                 self.confirm()
             return
@@ -154,26 +153,36 @@ class Edges:
         self.adopt(outcome)
         self.count(outcome, (time.perf_counter() - began) * 1000)
 
-    def launch(self, order: RoundOrder) -> Future[Outcome]:
+    @property
+    def may_go_ahead(self) -> bool:
+        """float16 looks at every batch's gradients: it would wait for the round all the same."""
+        return self.parts.slices.precision.name != "float16"
+
+    def launch(self, order: RoundOrder) -> None:
         """Queue a round and its step. What goes wrong with the group is in the future."""
         rounds = self.parts.rounds
         rounds.rule.snapshot()
         reach("average.before", rounds.rank, window=order.round)
         self.parts.rate.at(self.round.samples_before)
-        try:
-            return rounds.launch(order)
-        except torch.OutOfMemoryError:
-            raise
-        except (AbandonedError, RuntimeError) as error:
-            failed: Future[Outcome] = Future()
-            failed.set_exception(error)
-            return failed
+        self.launched = rounds.launch(order)
+        self.launched.add_done_callback(self._is_over)
+
+    def _is_over(self, launched: Future[Outcome]) -> None:
+        """What the rank hangs in from now on is its own. On the averaging thread."""
+        if self.launched is launched and self.is_beyond:
+            self.link.activity = "train"
+
+    def say_train(self) -> None:
+        """A batch begins. Who waits for others' part of a launched round, in a full queue, does not hang itself."""
+        self.link.activity, self.is_beyond = "average", True
+        if self.launched is None or self.launched.done():
+            self.link.activity = "train"
 
     def confirm(self) -> None:
         """Wait for the round that was launched, if there is one; where it is void its step is taken back."""
         if self.launched is None:
             return
-        launched, self.launched = self.launched, None
+        launched, self.launched, self.is_beyond = self.launched, None, False
         self.link.activity = "average"
         try:
             outcome = self.orders.wait(launched)

@@ -92,8 +92,7 @@ class GroupAverager:
         self._ranks: dict[int, tuple[int, ...]] = {}
         self._groups: dict[int, Any] = {}
         self._stores: dict[int, Store] = {}  # torch holds a Python store's C++ half only: methods need the other one
-        self._passing = threading.Lock()
-        self._passed = 0  # generations before it have been aborted
+        self._books, self._aborting = threading.Lock(), threading.Lock()
 
     def form(self, generation: int, ranks: Sequence[int]) -> None:
         """Join a generation; a generation of one has no group at all. RuntimeError where it does not come about."""
@@ -104,38 +103,36 @@ class GroupAverager:
             return
         store = self._stores[generation] = self._make_store(generation)
         group = self._make_group(store, ranks.index(self._rank), len(ranks))
-        self._check(generation)
-        self._groups[generation] = group
         _KEPT.append(group)
+        with self._books:
+            self._groups[generation] = group
+        self.pass_on(generation)  # this group, where a newer one was announced meanwhile
+        self._check(generation)
 
     def pass_on(self, generation: int) -> None:
         """From now on results of older generations do not count. NCCL operations under way are aborted.
 
         Any thread may say so: one that launches work onto a GPU whose queue is full hangs until the abort.
         """
-        self._current = max(self._current, generation)
-        with self._passing:
-            for older in [number for number in self._groups if self._passed <= number < generation]:
-                group = self._groups[older]
+        with self._books:
+            self._current = max(self._current, generation)
+            older = [number for number in self._groups if number < self._current]
+            passed = [self._groups.pop(number) for number in older]
+        with self._aborting:  # who forms the next group waits until all are
+            for group in passed:
                 if hasattr(group, "abort") and group.name() == "nccl":
                     group.abort()
-            self._passed = max(self._passed, generation)
 
     def combine(self, generation: int, round_number: int, vectors: Sequence[torch.Tensor]) -> None:
         """Sum the members' vectors in place."""
         self.launch(generation, round_number, vectors)()
 
     def launch(self, generation: int, round_number: int, vectors: Sequence[torch.Tensor]) -> Callable[[], None]:
-        """Begin the sum; what is returned waits for its end. On a CPU it has ended."""
-        self._check(generation)
-        reach("average.first", self._rank, window=round_number)
-        works: list[_Work] = []
-        if len(self._ranks[generation]) > 1:
-            options = dist.AllreduceOptions()
-            group = self._groups[generation]
-            works = [group.allreduce([vector], options) for vector in vectors]
-            reach("average.middle", self._rank, window=round_number)
-        ended = self._ordered(generation, works, vectors)
+        """Begin the sum; what is returned waits for its end and tells what went wrong. On a CPU it has ended."""
+        try:
+            ended = self._launched(generation, round_number, vectors)
+        except (AbandonedError, RuntimeError) as error:
+            return _raising(error)
 
         def end() -> None:
             self._end(generation, ended)
@@ -143,20 +140,37 @@ class GroupAverager:
 
         return end
 
+    def _launched(self, generation: int, round_number: int, vectors: Sequence[torch.Tensor]) -> torch.cuda.Event | None:
+        group = self._group_of(generation)
+        reach("average.first", self._rank, window=round_number)
+        works: list[_Work] = []
+        if group is not None:
+            options = dist.AllreduceOptions()
+            works = [group.allreduce([vector], options) for vector in vectors]
+            reach("average.middle", self._rank, window=round_number)
+        return self._ordered(generation, works, vectors)
+
     def broadcast(self, generation: int, source: int, vectors: Sequence[torch.Tensor]) -> None:
         """Everybody's vectors become those of rank `source`."""
-        self._check(generation)
-        ranks = self._ranks[generation]
-        if len(ranks) > 1:
+        group, ranks = self._group_of(generation), self._ranks[generation]
+        if group is not None:
             options = dist.BroadcastOptions()
             options.rootRank, options.rootTensor = ranks.index(source), 0
-            group = self._groups[generation]
             works = [group.broadcast([vector], options) for vector in vectors]
             self._end(generation, self._ordered(generation, works, vectors))
 
     def close(self) -> None:
         """Leave. gloo offers nothing that would not wait for peers: its sockets go with the process."""
         self.pass_on(self._current + 1)
+
+    def _group_of(self, generation: int) -> Any:
+        """The group of the present generation; None where it has one member. AbandonedError where it has passed."""
+        self._check(generation)
+        if len(self._ranks[generation]) == 1:
+            return None
+        with self._books:
+            self._check(generation)
+            return self._groups[generation]
 
     def _check(self, generation: int) -> None:
         if generation != self._current:
@@ -186,3 +200,10 @@ class GroupAverager:
                 self._check(generation)
                 raise
         self._check(generation)
+
+
+def _raising(error: Exception) -> Callable[[], None]:
+    def end() -> None:
+        raise error
+
+    return end

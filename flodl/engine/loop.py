@@ -62,15 +62,16 @@ class Loop(Edges):
     def train_batch(self) -> None:
         """One batch: load, set the learning rate, forward and backward (slice by slice), step."""
         parts = self.parts
-        self.link.activity = "train"  # a data set that hangs is a rank without progress
+        self.say_train()  # a data set that hangs is a rank without progress
         began = time.perf_counter()
         batch = parts.feed.next()
         self.tally.spend("data_wait", (time.perf_counter() - began) * 1000)
         if batch is None:
             return
         if batch.epoch > self.begun_epoch:
+            self.confirm()  # the user's function meets weights that stand
             self.begin_epoch(batch.epoch)
-            self.link.activity = "train"
+            self.say_train()
         self.link.progress += 1
         reach("step.before", parts.rank, batch.epoch, self.round.number)
         self.tally.learning_rate = parts.rate.at(self.samples_dealt)
@@ -98,7 +99,15 @@ class Loop(Edges):
         for self.round in order.rounds:
             self.ran, self.is_past, before = 0, False, self.tally.learned
             while self.ran < self.round.batches and len(self.parts.feed):
-                self.train_batch()
+                self.train_ahead()
             is_last = self.round is order.rounds[-1]
             self.combine(mass(self.tally.learned - before, self.parts.gamma), is_last=is_last)
         self.report()
+
+    def train_ahead(self) -> None:
+        """One batch, maybe on weights of a round that is void: then what it raises is void, too."""
+        try:
+            self.train_batch()
+        except Exception:
+            self.confirm()
+            raise

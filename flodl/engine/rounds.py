@@ -64,6 +64,7 @@ class Rounds:
         self._going: UnderWay | None = None  # newest round that was launched, and the one before it
         self._before_it: UnderWay | None = None
         self._arrival_ms = 0.0  # of the newest round that was launched and has ended
+        self._has_met = False  # a round of this generation has gone through
 
     def require_whole(self) -> None:
         """Raise where the model no longer has the parameters that it was built with (asked once per report).
@@ -87,6 +88,8 @@ class Rounds:
         if self._lane is not None:
             self._lane.retire()
         self.generation, self.ranks = command.generation, command.ranks
+        self._has_met = False
+        self._begin_afresh()
         self.rule.regroup(len(command.ranks), command.ranks.index(self.rank))
         self._lane = self._lane_of(command)
         if command.joiners:
@@ -144,8 +147,13 @@ class Rounds:
         return future
 
     def can_go_ahead(self, order: RoundOrder) -> bool:
-        """Whether a round may be launched. (A moving average follows what is confirmed.)"""
-        return isinstance(self.rule, GradientRule) and self.ema is None and self.rule.can_go_ahead(order)
+        """Whether a round may be launched.
+
+        Not a generation's first: NCCL connects its members then, for which a training thread must not wait. A moving
+        average follows what is confirmed.
+        """
+        rule = self.rule
+        return self._has_met and self.ema is None and isinstance(rule, GradientRule) and rule.can_go_ahead(order)
 
     def launch(self, order: RoundOrder) -> Future[Outcome]:
         """Begin a round and take its step, waiting for nothing; the future holds what has come of it. On the training
@@ -175,12 +183,18 @@ class Rounds:
         """The launched round is void."""
         if isinstance(self.rule, GradientRule):
             self.rule.take_back()
-        self._going = None
+        self._begin_afresh()
+
+    def _begin_afresh(self) -> None:
+        """What was measured of rounds that were launched says nothing of the next one."""
+        self._going = self._before_it = None
+        self._arrival_ms = 0.0
 
     def adopt(self, outcome: Outcome) -> None:
         """Take over a round's result. On the training thread, at a step's edge."""
         self.rule.adopt(outcome)
-        self.last_round = outcome.order.round
+        self.last_round, self._has_met = outcome.order.round, True
+        self._begin_afresh()
         if self.ema is not None:
             self.ema.follow(self.rule, outcome)
 

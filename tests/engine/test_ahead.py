@@ -57,6 +57,7 @@ class Pair:
         self.number = 0
         self.regroup(1)
         for rule in self.rules:
+            rule.goes_ahead = True
             rule.start()
 
     def regroup(self, generation: int) -> None:
@@ -80,6 +81,7 @@ class Pair:
     def launch(self) -> list[UnderWay]:
         order = self.order()
         for rule in self.rules:
+            assert rule.can_go_ahead(order)
             rule.snapshot()
         return rig_threads(lambda rank: self.rules[rank].launch(self.seats[rank], order))
 
@@ -198,23 +200,48 @@ def test_a_rank_that_is_not_finite_is_left_out_and_named() -> None:
     same([one], [other])
 
 
-def test_where_nobody_is_finite_nothing_changes_and_the_next_round_is_a_round() -> None:
-    pair = Pair(MAKERS["momentum"])
-    pair.batch(0)
-    pair.average()
-    before = pair.standing()
-    pair.batch(1, poison=(0, 1))
-    for rule, going in zip(pair.rules, pair.launch(), strict=True):
-        outcome = going.outcome()
+@pytest.mark.parametrize("begun", [False, True], ids=["confirmed at once", "a batch later"])
+def test_where_nobody_is_finite_nothing_changes_and_the_next_round_is_a_round(begun: bool) -> None:
+    pair, plain = Pair(MAKERS["sgd"]), Pair(MAKERS["sgd"])  # without momentum the void step moves nothing
+    for one in (pair, plain):
+        one.batch(0)
+        one.average()
+        one.batch(1, poison=(0, 1))
+    plain.average()
+    before, going = pair.standing(), pair.launch()
+    if begun:
+        pair.batch(2)
+    for rule, its in zip(pair.rules, going, strict=True):
+        outcome = its.outcome()
         assert not outcome.moved
         rule.confirm(outcome)
-    same(pair.standing(), before)
-    pair.batch(2)
-    for rule, going in zip(pair.rules, pair.launch(), strict=True):
-        rule.confirm(going.outcome())
-    one, other = pair.standing()
-    same([one], [other])
-    assert not np.array_equal(one["first.weight"], before[0]["first.weight"])
+    same(pair.standing(), before, but="norm.")
+    if not begun:
+        pair.batch(2)
+    plain.batch(2)
+    for rule, its in zip(pair.rules, pair.launch(), strict=True):
+        rule.confirm(its.outcome())
+    plain.average()
+    same(pair.standing(), plain.standing())
+
+
+@pytest.mark.parametrize("poison", [(), (0,), (1,), (0, 1)])
+def test_a_rank_that_goes_ahead_and_one_that_waits_hold_the_same(poison: tuple[int, ...]) -> None:
+    pair = Pair(MAKERS["adamw"], clip=0.05)
+    ahead, waits = pair.rules
+    for number in range(4):
+        pair.batch(number, poison if number == 2 else ())
+        order = pair.order()
+        assert ahead.can_go_ahead(order)
+        ahead.snapshot()
+        waits.snapshot()
+        going, outcome = rig_threads(
+            lambda rank, order=order: (ahead.launch, waits.average)[rank](pair.seats[rank], order)
+        )
+        ahead.confirm(going.outcome())
+        waits.adopt(outcome)
+        one, other = pair.standing()
+        same([one], [other])
 
 
 def test_an_optimizer_of_ones_own_is_not_run_ahead_of() -> None:
@@ -222,8 +249,8 @@ def test_an_optimizer_of_ones_own_is_not_run_ahead_of() -> None:
         """It may keep what nobody sees."""
 
     parameters = [nn.Parameter(torch.zeros(2))]
-    assert Before(torch.optim.SGD(parameters)).is_possible
-    assert not Before(Own(parameters)).is_possible
+    assert Before(torch.optim.SGD(parameters)).prepare()
+    assert not Before(Own(parameters)).prepare()
 
 
 @pytest.mark.ring3

@@ -38,7 +38,11 @@ def trained(optim: str, *, ahead: bool, poison: int | None = None) -> tuple[list
         order = RoundOrder(1, number, 0.5)
         if ahead:
             assert all(rule.can_go_ahead(order) for rule in rules)
-            going = rig_threads(lambda rank, order=order: rules[rank].launch(seats[rank], order))
+            torch.cuda.set_sync_debug_mode("error" if number > 2 else "default")  # nothing may wait for the card
+            try:
+                going = rig_threads(lambda rank, order=order: rules[rank].launch(seats[rank], order))
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
             outcomes = [one.outcome() for one in going]
             for rule, outcome in zip(rules, outcomes, strict=True):
                 rule.confirm(outcome)

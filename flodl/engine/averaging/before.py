@@ -24,36 +24,36 @@ class Before:
         self._optimizer = optimizer
         self._copies: list[Tensor] = []
         self._originals: list[Tensor] = []
+        self._fits = False
         self._state: list[tuple[Tensor, dict[Any, Any]]] = []
         self._groups: list[dict[str, Any]] = []
 
-    @property
-    def is_possible(self) -> bool:
-        """Whether all that a step changes is in sight, and a card has room for twice the copies (what it still needs
-        for training comes first). Other optimizers than torch's may keep more than their state."""
+    def prepare(self) -> bool:
+        """Make room for copies of what stands now; whether there is.
+
+        None for optimizers that are not torch's: they may keep more than their state. None either where a card has
+        not twice the room: what it needs for training comes first.
+        """
         if not type(self._optimizer).__module__.startswith("torch.optim."):
             return False
-        if self._copies:
-            return True
-        tensors = [tensor for tensor in self._present() if tensor.is_cuda]
-        if not tensors:
-            return True
-        wanted = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        return 2 * wanted < torch.cuda.mem_get_info(tensors[0].device)[0]
+        present = self._present()
+        if not _are_the_same(present, self._originals):
+            has_changed = [_kind(tensor) for tensor in present] != [_kind(tensor) for tensor in self._originals]
+            self._originals = present
+            if has_changed:
+                self._copies.clear()  # before the next ones are made
+                self._fits = _is_room_for(present)
+                self._copies = [torch.empty_like(tensor) for tensor in present] if self._fits else []
+        return self._fits
 
     @torch.no_grad()
     def take(self) -> None:
-        """Copy what stands now."""
-        state = self._optimizer.state
-        self._state = [(parameter, dict(held)) for parameter, held in state.items()]
+        """Copy what stands now. After `prepare`."""
+        self._state = [(parameter, dict(held)) for parameter, held in self._optimizer.state.items()]
         self._groups = [
             {name: value for name, value in group.items() if name != "params"} for group in self._optimizer.param_groups
         ]
-        present = self._present()
-        if [_kind(tensor) for tensor in present] != [_kind(tensor) for tensor in self._originals]:
-            self._copies = [torch.empty_like(tensor) for tensor in present]
-        self._originals = present
-        _copy(self._copies, present)
+        _copy(self._copies, self._originals)
 
     @torch.no_grad()
     def restore(self) -> None:
@@ -70,6 +70,20 @@ class Before:
         parameters = [parameter for group in groups for parameter in group["params"]]
         held = [value for state in self._optimizer.state.values() for value in state.values()]
         return [*parameters, *(value for value in held if isinstance(value, Tensor))]
+
+
+def _are_the_same(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
+    return len(some) == len(others) and all(one is other for one, other in zip(some, others, strict=True))
+
+
+def _is_room_for(tensors: Sequence[Tensor]) -> bool:
+    on_card = [tensor for tensor in tensors if tensor.is_cuda]
+    if not on_card:
+        return True
+    device = on_card[0].device
+    wanted = sum(tensor.numel() * tensor.element_size() for tensor in on_card)
+    held_back = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return 2 * wanted < torch.cuda.mem_get_info(device)[0] + held_back
 
 
 def _kind(tensor: Tensor) -> tuple[Any, ...]:

@@ -22,6 +22,7 @@ from flodl.engine.averaging.layout import Layout
 __all__ = ["Contribution", "Sums"]
 
 MASS, MOVED, ARRIVALS = 0, 1, 2
+TINY = 1e-30  # below any total that is not zero: who divides zeros by it has zeros
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,8 @@ class Contribution:
     ) -> None:
         """Weigh this rank's values in; of a mass of 0 nothing is read.
 
-        extra: the rule's, zeros where there are none. is_finite: one bool where the values lie; False makes what was
-        weighed in that of a mass of 0. None: they are.
+        extra: the rule's own elements, whatever the mass (zeros where there are none). is_finite: one bool where the
+        values lie; False makes what was weighed in that of a mass of 0. None: they are.
         """
         flat = self.flat
         head = [mass, 1.0] if mass > 0 else [0.0, 0.0]
@@ -120,7 +121,7 @@ class Contribution:
         if self.is_alone:
             return
         flat = self.flat
-        mass, moved = (torch.where(total > 0, total, 1.0) for total in (flat.tail[MASS], flat.tail[MOVED]))
+        mass, moved = flat.tail[MASS].clamp(min=TINY), flat.tail[MOVED].clamp(min=TINY)
         for vector in flat.parameters:
             vector.div_(mass)
         for vector in flat.buffers:
@@ -134,6 +135,14 @@ class Contribution:
         arrivals = told[self.arrivals]
         self.totals = told[self.arrivals.stop :]
         return Sums(told[MASS], told[MOVED], max(arrivals) - arrivals[self.place])
+
+    def over(self, held: Flat, into: Flat) -> None:
+        """The settled values into a third one on the same device; `held`'s buffers where nobody moved."""
+        for mine, out in zip(self.flat.parameters, into.parameters, strict=True):
+            out.copy_(mine)
+        has_moved = self.flat.tail[MOVED] > 0
+        for mine, kept, out in zip(self.flat.buffers, held.buffers, into.buffers, strict=True):
+            torch.where(has_moved, mine, kept, out=out)
 
     def _spreads(self, reference: Flat) -> Iterator[tuple[Tensor, Tensor]]:
         """Per vector that has some: variances, and the squares of how far their means are from the last common ones."""

@@ -113,30 +113,38 @@ class GradientRule:
         Only where every parameter has a gradient here: which of them all ranks lack is read off the sums.
         """
         is_one_of_several = not self.contribution.is_alone and order.mass > 0
-        return self.goes_ahead and is_one_of_several and all(self.present) and self.before.is_possible
+        if not (self.goes_ahead and is_one_of_several and all(self.present) and self.before.prepare()):
+            return False
+        self._spare = self._spare or self._flat()
+        return True
 
     @torch.no_grad()
     def launch(self, averager: Averager, order: RoundOrder) -> UnderWay:
         """Begin a round and take its step, waiting for nothing; then `confirm` or `take_back`. On the training thread.
 
         Where no rank was finite it is a step without gradients until it is confirmed (and taken back then): a batch
-        that was begun meanwhile has met such weights, the same on all ranks.
+        that was begun meanwhile has met such weights, and counts.
         """
         going = self._begin(averager, order)
         self.before.take()
         self._earlier = self.common, self.common_present
         self.common, self._spare = self._spare or self._flat(), None
         self.common_present = [1.0] * len(self.trainable)
-        self._take_over()
+        self.contribution.over(self._earlier[0], self.common)
+        self._take_step()
         going.adopted = Mark(self.device)
         return going
 
+    @torch.no_grad()
     def confirm(self, outcome: Outcome) -> None:
         """The round has ended: what was done ahead stands."""
-        if not outcome.moved or self._earlier is None:
-            self.take_back()
+        if self._earlier is None:
             return
-        self.common_present = self.contribution.totals
+        if outcome.moved:
+            self.common_present = self.contribution.totals
+        else:
+            self.common_present = self._earlier[1]
+            self.before.restore()
         self._spare, self._earlier = self._earlier[0], None
 
     @torch.no_grad()
@@ -154,7 +162,8 @@ class GradientRule:
         """Clip the averaged gradient and take the step that everybody takes."""
         if outcome.moved:
             self.common_present = self.contribution.totals
-            self._take_over()
+            self.common.copy_(self.contribution.flat)
+            self._take_step()
         elif outcome.nonfinite:
             self.transfer.put_buffers(self.common)
         self.discard()
@@ -213,9 +222,8 @@ class GradientRule:
         told = Mark(self.device)
         return UnderWay(order, contribution, end, tail, found, nonfinite, began, ready, summed, told)
 
-    def _take_over(self) -> None:
-        """The round's mean is common; the step that everybody takes with it, and its buffers."""
-        self.common.copy_(self.contribution.flat)
+    def _take_step(self) -> None:
+        """The step that everybody takes with what is common, and its buffers."""
         self._hand_out()
         clip(self.optimizer, self.max_grad_norm)
         self.optimizer.step()
