@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from flodl.decide.messages import Range
 from flodl.engine.averaging.before import Before
 from flodl.engine.averaging.gradients import GradientRule
 from flodl.engine.averaging.inprocess import Board, InProcessAverager
 from flodl.engine.averaging.rule import RoundOrder
 from flodl.engine.averaging.under_way import UnderWay
+from flodl.engine.orders import RegroupedError
 from flodl.ports import AbandonedError
 from tests.engine import rig
 from tests.engine.test_gradients import BATCH, OPTIMIZERS, Odd, data, grants, loss_of
@@ -102,8 +105,6 @@ class Pair:
 
 
 def rig_threads(call: Callable[[int], Any]) -> list[Any]:
-    from concurrent.futures import ThreadPoolExecutor
-
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(call, (0, 1)))
 
@@ -283,3 +284,50 @@ def test_grants_end_with_the_same_weights_either_way(optim: str, quotas: tuple[i
 
     plain, ahead = trained("plain", False), trained("ahead", True)
     same(ahead, plain)
+
+
+def rank_of_two(folder: Path, step: Any = loss_of) -> tuple[Any, rig.ScriptedLink]:
+    """A loop that has launched a round; nobody has yet said what came of it."""
+    link = rig.ScriptedLink([], folder / "store")
+    model = Odd(0, torch.float32)
+    optimizer = OPTIMIZERS["sgd"]([p for p in model.parameters() if p.requires_grad])
+    loop: Any = rig.make_loop(0, link, rule="gradients", model=model, optimizer=optimizer, step=step,
+                              data=data(64, torch.float32), batch_size=BATCH)  # fmt: skip
+    loop.launched = Future()
+    loop.launched.add_done_callback(loop._is_over)
+    loop.parts.feed.restate([Range(0, 0, 64)])
+    return loop, link
+
+
+def test_who_waits_for_a_launched_round_in_a_full_queue_does_not_hang_itself(tmp_path: Path) -> None:
+    loop, link = rank_of_two(tmp_path)
+    loop.say_train()
+    assert link.activity == "average"  # what it hangs in may be the others' part
+    loop.launched.set_result(None)
+    assert link.activity == "train"  # from here on it is its own
+    loop.say_train()
+    assert link.activity == "train"
+
+
+def test_what_a_batch_raises_on_weights_of_a_void_round_is_void_too(tmp_path: Path) -> None:
+    def raising(model: nn.Module, batch: Any) -> Tensor:
+        raise ValueError("the loss is not finite")
+
+    loop, link = rank_of_two(tmp_path, raising)
+    loop.begun_epoch = 0
+    loop.launched.set_exception(AbandonedError("generation 1 has passed"))
+    link._script.append(rig.form([0], generation=2))
+    with pytest.raises(RegroupedError):
+        loop.train_ahead()
+    loop.launched = None
+    with pytest.raises(ValueError, match="not finite"):
+        loop.train_ahead()
+
+
+def test_a_users_epoch_function_meets_weights_that_stand(tmp_path: Path) -> None:
+    loop, link = rank_of_two(tmp_path)
+    loop.launched.set_exception(AbandonedError("generation 1 has passed"))
+    link._script.append(rig.form([0], generation=2))
+    with pytest.raises(RegroupedError):
+        loop.train_ahead()
+    assert loop.begun_epoch == -1

@@ -149,3 +149,48 @@ def quietly(call: Callable[[], Any]) -> None:
         call()
     except (RuntimeError, AbandonedError):
         return
+
+
+class Communicator:
+    """What torch's NCCL group is to an averager, where there is no card: it has a name and can be aborted."""
+
+    def __init__(self) -> None:
+        self.aborted = 0
+
+    def name(self) -> str:
+        return "nccl"
+
+    def abort(self) -> None:
+        self.aborted += 1
+
+
+def test_a_group_that_is_made_while_a_newer_one_is_announced_is_aborted_and_never_used() -> None:
+    made: list[Communicator] = []
+
+    def make(store: Any, place: int, members: int) -> Communicator:
+        made.append(Communicator())
+        if len(made) == 2:
+            averager.pass_on(3)  # the reading thread hears of it
+        return made[-1]
+
+    averager = GroupAverager(0, lambda generation: dist.HashStore(), make)
+    averager.form(1, (0, 1))
+    with pytest.raises(AbandonedError):
+        averager.form(2, (0, 1))
+    assert [group.aborted for group in made] == [1, 1]
+    with pytest.raises(AbandonedError):
+        averager.launch(2, 1, [torch.ones(1)])()
+    averager.form(3, (0, 1))
+    assert [group.aborted for group in made] == [1, 1, 0]
+
+
+def test_what_fails_while_a_round_is_begun_is_told_at_its_end() -> None:
+    class Broken(Communicator):
+        def allreduce(self, vectors: Any, options: Any) -> Any:
+            raise RuntimeError("the communicator was aborted")
+
+    averager = GroupAverager(0, lambda generation: dist.HashStore(), lambda store, place, members: Broken())
+    averager.form(1, (0, 1))
+    end = averager.launch(1, 1, [torch.ones(1)])
+    with pytest.raises(RuntimeError, match="aborted"):
+        end()
