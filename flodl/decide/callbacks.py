@@ -80,7 +80,7 @@ class Callbacks(msgspec.Struct, kw_only=True):
         if self.runner != rank or self.running is None:
             return ""
         epoch, self.running, self.runner = self.running, None, None
-        return f"the evaluation of epoch {epoch} is lost with rank {rank}"
+        return f"the evaluation {_of(epoch)} is lost with rank {rank}"
 
     @property
     def is_idle(self) -> bool:
@@ -102,7 +102,12 @@ class Callbacks(msgspec.Struct, kw_only=True):
         if result.ok:
             self.results = dict(result.values)
             return ""
-        return f"the evaluation of epoch {epoch} failed: {result.error}"
+        return f"the evaluation {_of(epoch)} failed: {result.error}"
+
+
+def _of(epoch: int | None) -> str:
+    """For people, who count epochs from 1."""
+    return "at the end" if epoch is None else f"of epoch {epoch + 1}"
 
 
 def _by_speed(alive: Sequence[int], ms: Mapping[int, float | None]) -> list[int]:

@@ -110,7 +110,7 @@ def _command(command: Command) -> str:
             figures = command.metrics
             loss = "not finite" if figures.loss is None else f"{figures.loss:.4f}"
             return (
-                f"epoch {figures.epoch}: loss {loss}, {figures.samples_per_second:.0f} samples/s, "
+                f"epoch {figures.epoch + 1}: loss {loss}, {figures.samples_per_second:.0f} samples/s, "
                 f"anchor {figures.anchor}, {figures.phase}"
             )
         case Alert():

@@ -122,7 +122,7 @@ def test_deaths_in_one_tick_within_a_recovery_and_of_the_callback_rank(stage: St
     gone = [event.rank for event in tale.events(RankDied, RankFailed) if isinstance(event, (RankDied, RankFailed))]
     assert sorted(gone) == [1, 2, 3, 4], "one event per rank"
     told = [command.text for command in tale.commands(Alert) if isinstance(command, Alert)]
-    assert "the evaluation of epoch 0 is lost with rank 1" in told
+    assert "the evaluation of epoch 1 is lost with rank 1" in told
     judges = {event.rank for event in tale.events(WindowDone) if isinstance(event, WindowDone) and event.callbacks}
     assert judges & {0, 3, 4, 5} == judges != set(), "the role has moved"
 

@@ -64,14 +64,16 @@ def test_a_failed_evaluation_is_reported_with_its_epoch_and_keeps_the_last_value
     roles.begin_eval(0, epoch=3)
     assert (
         roles.take(CallbackResult(name="eval", ok=False, error="no memory"))
-        == "the evaluation of epoch 3 failed: no memory"
+        == "the evaluation of epoch 4 failed: no memory"
     )
     assert roles.results == {"accuracy": 0.8}
+    late = roles.take(CallbackResult(name="eval", ok=False, error="no memory"))
+    assert late == "the evaluation at the end failed: no memory"
 
 
 def test_an_evaluation_is_lost_with_the_rank_that_runs_it() -> None:
     roles = Callbacks()
     roles.begin_eval(2, epoch=1)
     assert roles.lose(0) == ""
-    assert roles.lose(2) == "the evaluation of epoch 1 is lost with rank 2"
+    assert roles.lose(2) == "the evaluation of epoch 2 is lost with rank 2"
     assert roles.lose(2) == ""

@@ -238,7 +238,7 @@ def test_an_evaluation_that_dies_with_its_rank_is_told() -> None:
     hand.round()
     assert hand.orders[0].callbacks == ("eval",)
     said = hand.died(0)
-    assert "the evaluation of epoch 0 is lost with rank 0" in [c.text for c in said if isinstance(c, Alert)]
+    assert "the evaluation of epoch 1 is lost with rank 0" in [c.text for c in said if isinstance(c, Alert)]
 
 
 def test_a_stop_during_recovery_cuts_what_is_still_running() -> None:

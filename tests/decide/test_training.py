@@ -155,7 +155,7 @@ def test_a_failed_evaluation_is_told_and_training_goes_on() -> None:
     hand = started(num_samples=200)
     hand.round()
     said = hand.done(0, callbacks=(CallbackResult(name="eval", ok=False, error="no memory"),))
-    assert "the evaluation of epoch 0 failed: no memory" in only(Alert, said).text
+    assert "the evaluation of epoch 1 failed: no memory" in only(Alert, said).text
     assert only(Average, hand.done(1))
 
 

@@ -46,7 +46,7 @@ def ended(tmp_path: Path) -> Iterator[Path]:
 def until_trained(folder: Path, seconds: float = 90.0) -> None:
     end = time.monotonic() + seconds
     log = folder / "run" / "controller.log"
-    while "epoch 0: loss" not in log.read_text(errors="replace"):
+    while "epoch 1: loss" not in log.read_text(errors="replace"):
         assert time.monotonic() < end, log.read_text(errors="replace")
         time.sleep(0.05)
 
@@ -87,7 +87,7 @@ def test_it_goes_on_alone_shows_no_secret_is_watched_and_stopped(ended: Path) ->
     assert "hosts are prepared, met and looked at: localhost" in said
     assert "every way that the run needs is tried" in said
     told = [re.sub(r"^[0-9T:.Z-]+ ", "", line) for line in said.splitlines()]
-    assert len([line for line in told if line.startswith("epoch 0")]) == 1, "each thing once"
+    assert len([line for line in told if line.startswith("epoch 1:")]) == 1, "each thing once"
     assert len(told) == len(set(told)), "each line once"
 
 

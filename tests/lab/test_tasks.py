@@ -157,7 +157,7 @@ def test_a_detached_run_over_three_hosts_is_watched_and_stopped(lab: Lab, desk: 
     done = flodl(desk, *ENDLESS, "launch.detach=true")
     assert done.returncode == 0, done.stdout + done.stderr
     log = desk / "run" / "controller.log"
-    awaited(lambda: "epoch 0: loss" in log.read_text(errors="replace"), 120)
+    awaited(lambda: "epoch 1: loss" in log.read_text(errors="replace"), 120)
     shown = ""
     while "r5 " not in shown:  # six ranks share the work; the status is written every other second
         shown = flodl(desk, "task=status", "run=run").stdout
