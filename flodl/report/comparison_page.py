@@ -52,6 +52,8 @@ def _top(comparison: Comparison) -> Iterator[Node]:
     if comparison.suggestion is not None:
         found = comparison.suggestion
         yield node("p", f"Try next, beside what {found.beside} had: ", codes(found.overrides), f"({found.why})")
+        for command in found.commands:
+            yield node("p", codes([command]))
     if comparison.shared:
         yield node("p", "All arms: ", codes(comparison.shared), class_="soft")
 

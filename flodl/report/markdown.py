@@ -29,6 +29,8 @@ def comparison_markdown(comparison: Comparison) -> str:
         typed = " ".join(_code(text) for text in comparison.suggestion.overrides)
         beside, why = _plain(comparison.suggestion.beside), _plain(comparison.suggestion.why)
         lines += ["", f"Try next, beside what {beside} had: {typed} ({why})"]
+        for command in comparison.suggestion.commands:
+            lines += ["", _code(command)]
     return "\n".join(lines) + "\n"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from flodl.report.commands import commands
 from flodl.report.compared import Compared, Group
 from flodl.report.verdict import Verdict
 
@@ -19,11 +20,13 @@ SEEDS = 3
 
 
 class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
-    """overrides: to be typed beside those that each of these groups had. why: what asks for it."""
+    """overrides: to be typed beside those that each of these groups had. why: what asks for it. commands: the same as
+    whole commands, one per group; empty where what they had is told too shortly to be typed."""
 
     overrides: tuple[str, ...]
     groups: tuple[str, ...]
     why: str
+    commands: tuple[str, ...] = ()
 
     @property
     def beside(self) -> str:
@@ -56,11 +59,9 @@ def suggestion(arms: Sequence[Compared], groups: Sequence[Group], verdicts: Sequ
     if not verdicts:
         return None
     best = _best(arms, verdicts[0].winner)
-    for rule in _RULES:
-        found = rule(best)
-        if found is not None:
-            return found
-    return _more_seeds(groups, verdicts[0])
+    found = next((advice for rule in _RULES if (advice := rule(best)) is not None), None)
+    found = found or _more_seeds(groups, verdicts[0])
+    return found and msgspec.structs.replace(found, commands=commands(arms, found.groups, found.overrides))
 
 
 def _best(arms: Sequence[Compared], name: str) -> _Best:

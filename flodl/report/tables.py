@@ -151,3 +151,5 @@ def _print_words(comparison: Comparison, console: Console) -> None:
         typed = " ".join(clean(text) for text in comparison.suggestion.overrides)
         beside, why = clean(comparison.suggestion.beside), clean(comparison.suggestion.why)
         console.print(Text(f"try next, beside what {beside} had: {typed} ({why})"), soft_wrap=whole)
+        for command in comparison.suggestion.commands:  # one line each, or it could not be pasted
+            console.print(Text(clean(command)), soft_wrap=True)

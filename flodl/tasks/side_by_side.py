@@ -15,6 +15,7 @@ from flodl.record.folder import RunFolder, newest_run, was_refused
 from flodl.record.sweep import SweepFolder
 from flodl.record.text import short_path
 from flodl.report.arm import Arm
+from flodl.report.commands import were_typed
 from flodl.report.compare import Comparison, Question, compare, comparison_json
 from flodl.report.gather import arms_of_runs, arms_of_sweep, is_sweep
 from flodl.report.leave import leave_comparison_page
@@ -37,12 +38,17 @@ def tell(given: Mapping[str, Any]) -> None:
     question = _question(given)
     sweeps, runs = _named(given["runs"])
     folder = _folder(given["write"], sweeps if not runs else ())
+    can_be_typed = True
     if len(sweeps) == 1 and not runs:
         arms = _arms_of(sweeps[0], folder)
     else:
-        arms = arms_of_runs(_each_once([*_runs_of(sweeps), *runs]))
+        folders = _each_once([*_runs_of(sweeps), *runs])
+        arms, can_be_typed = arms_of_runs(folders), were_typed(folders)
     _check(arms, question)
     comparison = compare(arms, question)
+    if comparison.suggestion is not None and not can_be_typed:
+        bare = msgspec.structs.replace(comparison.suggestion, commands=())
+        comparison = msgspec.structs.replace(comparison, suggestion=bare)
     if as_json:
         sys.stdout.write(comparison_json(comparison).decode())
     else:

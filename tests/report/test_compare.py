@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import jsonschema
 import msgspec
 import pytest
 
+from flodl.record.folder import RunFolder
 from flodl.record.result import Run, failed_result
 from flodl.report.arm import Arm
+from flodl.report.commands import commands, were_typed
 from flodl.report.compare import Comparison, Question, compare, comparison_json
 from flodl.report.comparison_page import comparison_page
 from flodl.report.confidence import compared, confidence_words, two_sided
@@ -113,6 +116,9 @@ def test_one_seed_gives_no_confidence_and_asks_for_more() -> None:
     assert found.suggestion is not None
     assert found.suggestion.overrides == ("trainer.seed=1,2,3",)
     assert found.suggestion.groups == ("elche=cpu_async", "elche=cpu_sync"), "the winner's luck has to be tried again"
+    first, second = found.suggestion.commands
+    assert first == "python -m flodl -m elche=cpu_async x=1 trainer.seed=1,2,3"
+    assert second == first.replace("async", "sync")
 
 
 def test_seeds_that_do_not_match_are_not_paired() -> None:
@@ -238,6 +244,28 @@ def test_json_holds_to_its_schema_with_every_arm_and_its_whole_result() -> None:
         held(compare(arms))
 
 
+def test_a_command_is_quoted_for_a_shell_keeps_seeds_and_is_none_where_words_were_cut(tmp_path: Path) -> None:
+    def of(*texts: str) -> tuple[str, ...]:
+        mine = [msgspec.structs.replace(arm(f"{seed}", "cpu_sync", seed, [1.0], [1.0]),
+                                        overrides=(*texts, f"trainer.seed={seed}")) for seed in (4, 5)]  # fmt: skip
+        compared = compare(mine).arms
+        return commands(compared, [compared[0].group], ("elche.anchor=8",))
+
+    (command,) = of("+elche.anchor=4", "model.hidden=[32, 8]", "experiment=ab_modes", "name='it''s'")
+    assert shlex.split(command) == [
+        "python", "-m", "flodl", "-m", "model.hidden=[32, 8]", "experiment=ab_modes", "name='it''s'",
+        "trainer.seed=4,5", "elche.anchor=8", "hydra.sweeper.params=null",
+    ]  # fmt: skip
+    choices = RunFolder.adopt(tmp_path).choices_path
+    assert not were_typed([RunFolder(tmp_path)]), "a program began it"
+    choices.parent.mkdir(parents=True)
+    for task in ("train", "resume"):
+        choices.write_text(f"hydra: {{runtime: {{choices: {{task: {task}}}}}, overrides: {{task: []}}}}")
+        assert were_typed([RunFolder(tmp_path)]) == (task == "train")
+    assert of("(3 more: 1f2e3d)") == ()
+    assert of("dataset.train=aaa... (1f2e3d)") == ()
+
+
 @pytest.mark.parametrize(
     ("mode", "changes", "wanted"),
     [
@@ -259,6 +287,9 @@ def test_the_next_arm_follows_from_what_the_best_one_loses(mode: str, changes: d
     assert found is not None
     assert found.overrides == (wanted,)
     assert found.groups == (f"elche={mode}",)
+    (command,) = found.commands
+    own = [f"elche={mode}"] if wanted.partition("=")[0] != "elche" else []
+    assert shlex.split(command) == ["python", "-m", "flodl", *own, "x=1", "trainer.seed=0", wanted]
     if wanted.startswith("loader."):
         busy = [compare([msgspec.structs.replace(one, num_workers=n), other]).suggestion for n in (2, 4, 16)]
         assert [s and s.overrides for s in busy[:2]] == [("loader.num_workers=4",), ("loader.num_workers=8",)]

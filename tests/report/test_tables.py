@@ -83,6 +83,9 @@ def test_seeds_have_a_row_of_means_and_the_winner_a_sentence() -> None:
     assert "2 of 2" in text
     assert "is best by" in text
     assert "try next" in text
+    suggested = "\npython -m flodl -m elche=cpu_async x=1 trainer.seed="
+    assert suggested in printed(*arms, arm("2", "cpu_sync", 0, [2.0, 1.0], [1.1, 0.6]), width=40), "on one line"
+    assert f"`{suggested.strip()}" in markdown_of(*arms, arm("2", "cpu_sync", 0, [2.0, 1.0], [1.1, 0.6]))
 
 
 def test_foreign_text_breaks_neither_table() -> None:
