@@ -231,3 +231,11 @@ def test_a_signal_while_the_page_is_made_costs_the_page_alone(tmp_path: Path) ->
 
     result = run_in(tmp_path / "run", "cpu_async", 0)
     assert leave_run_page(Pressed(tmp_path / "run"), result) == "report.html could not be made: KeyboardInterrupt: "
+
+
+def test_what_to_try_next_stands_on_the_page_as_a_command_and_means_nothing_in_html() -> None:
+    both = [arm("0", "cpu_sync", 0, [2.0, 1.0], [1.0, 0.5]), arm("1", "cpu_async", 0, [2.0, 1.0], [1.0, 0.6])]
+    evil = [msgspec.structs.replace(one, overrides=(*one.overrides, "name='<b>'")) for one in both]
+    text = comparison_page(compare(evil), {})
+    assert "<code>python -m flodl " in text
+    assert "<b>" not in text
