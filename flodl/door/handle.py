@@ -5,7 +5,9 @@ The thread is no daemon: a program that ends without `join` waits for its run.
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401  pyright: ignore[reportUnusedImport]  see _before_exit
 import queue
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -79,6 +81,7 @@ class RunHandle:
         self._end: End | None = None
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
+        self._is_joined = False
 
     def __repr__(self) -> str:
         return f"RunHandle({self.folder}, {'over' if self.is_over else 'under way'})"
@@ -121,6 +124,7 @@ class RunHandle:
         assert self._thread is not None
         if self._telling.is_here:
             raise RuntimeError("join() is called by a function that the run waits for; stop() ends the run from there")
+        self._is_joined = True
         while self._thread.is_alive():  # in pieces: a signal is heard between two of them
             self._thread.join(POLL_SECONDS)
         self._signals.end()
@@ -148,6 +152,7 @@ class RunHandle:
         self._signals.begin()
         self._thread = threading.Thread(target=run, name="flodl-run")
         self._thread.start()
+        _before_exit(self._wait_unjoined)
         return self
 
     def hold(self, world: Stoppable) -> None:
@@ -180,6 +185,13 @@ class RunHandle:
         if self._world is not None:
             self._world.hurry(reason)
 
+    def _wait_unjoined(self) -> None:
+        """The program ends: its run goes on to its end first, and what nobody has joined for is told."""
+        assert self._thread is not None
+        self._thread.join()
+        if self._error is not None and not self._is_joined:
+            sys.stderr.write(f"error: {self._error}\n")
+
     def _misled(self, name: str, error: BaseException) -> None:
         """A function of the program raised: what was trained is saved, and `join` raises it."""
         self.stop(f"{name} raised {type(error).__name__}: {error}")
@@ -189,6 +201,15 @@ class RunHandle:
             self._asked = self._asked or (reason, status)
             if self._world is not None:
                 self._world.request_stop(reason, status)
+
+
+def _before_exit(wait: Callable[[], None]) -> None:
+    """Call it when the interpreter begins to end, before pools take no more work: the last that is registered there is
+    the first to be called, and theirs is registered by now. (There is no public way in; without it, a thread that is
+    no daemon is waited for, too, but in a process in which no pool works any more.)"""
+    register = getattr(threading, "_register_atexit", None)
+    if register is not None:
+        register(wait)
 
 
 def _size(tensor: Tensor) -> int:

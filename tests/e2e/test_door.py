@@ -156,3 +156,34 @@ def test_a_stop_that_ranks_hear_one_after_the_other_ends_in_order_and_what_a_loo
     assert "trainer.num_epochs: is ignored: loop=leave.until_stopped" in " ".join((done.stdout + done.stderr).split())
     result = json.loads((tmp_path / "runs" / "left" / "result.json").read_text())
     assert (result["status"], result["reason"][:6]) == ("stopped", "enough")
+
+
+UNJOINED = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+
+from flodl import ClusterBuilder, Trainer, TrainerConfig
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.1)
+
+def step(model, batch):
+    return F.cross_entropy(model(batch[0]), batch[1])
+
+if __name__ == "__main__":
+    rig = ClusterBuilder().host("localhost").cpu_ranks(1).build()
+    data = TensorDataset(torch.zeros(64, 4), torch.zeros(64, dtype=torch.int64))
+    config = TrainerConfig(dataset=data, cluster=rig, num_epochs=1, save_path="run", eval_fn=lambda model: {"": 0.5})
+    Trainer.run(lambda: nn.Linear(4, 2), sgd, step, config)
+"""
+
+
+def test_a_program_that_ends_without_join_waits_for_its_run_and_a_figure_without_a_name_is_refused(
+    tmp_path: Path,
+) -> None:
+    done = program(tmp_path, "unjoined.py", UNJOINED)
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (result["status"], result["exit_code"]) == ("failed", 2), done.stdout + done.stderr
+    assert "callbacks.eval_fn: gave a figure named ''" in result["reason"]

@@ -1,22 +1,32 @@
-"""Rounds that are queued behind the batches on a real card: the same numbers as rounds that are waited for."""
+"""Rounds that are queued behind the batches on a real card: the same numbers as rounds that are waited for.
+
+In processes of their own: one that has used a card can fork no rank that uses it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from flodl.engine.averaging.flat import Flat
 from flodl.engine.averaging.gradients import GradientRule
 from flodl.engine.averaging.inprocess import Board, InProcessAverager
+from flodl.engine.averaging.layout import model_layout
 from flodl.engine.averaging.rule import RoundOrder
 from flodl.engine.averaging.under_way import largest
 from flodl.probe.gpus import count_gpus
+from tests.engine import rig
 from tests.engine.test_ahead import MAKERS, Normed, rig_threads
 
 pytestmark = pytest.mark.skipif(count_gpus() < 1, reason="needs a GPU")
 
 
-def trained(optim: str, *, ahead: bool, poison: int | None = None) -> tuple[list[Tensor], list[str]]:
+def trained(optim: str, *, ahead: bool, poison: int | None = None) -> tuple[list[Any], list[str]]:
     """What two ranks that share the card hold after five rounds, and who was not finite in the fourth."""
     card, board = torch.device("cuda:0"), Board(20.0)
     models = [Normed().to(card), Normed().to(card)]
@@ -52,26 +62,36 @@ def trained(optim: str, *, ahead: bool, poison: int | None = None) -> tuple[list
                 rule.adopt(outcome)
         if number == 4:
             said = [outcome.nonfinite for outcome in outcomes]
-    return [tensor.cpu() for model in models for tensor in model.state_dict().values()], said
+    return [value for model in models for value in rig.values(model).values()], said
+
+
+def apart(work: Callable[[], Any]) -> Any:
+    """What `work` gives in a process of its own."""
+    return rig.run_ranks(1, lambda rank: work(), timeout=60.0)[0]
 
 
 @pytest.mark.parametrize("poison", [None, 1])
 @pytest.mark.parametrize("optim", list(MAKERS))
 def test_a_step_ahead_is_the_step_itself_and_says_who_is_not_finite(optim: str, poison: int | None) -> None:
-    plain, ahead = trained(optim, ahead=False, poison=poison), trained(optim, ahead=True, poison=poison)
-    assert all(torch.equal(one, other) for one, other in zip(plain[0], ahead[0], strict=True))
+    plain, ahead = (apart(lambda way=way: trained(optim, ahead=way, poison=poison)) for way in (False, True))
+    assert all(np.array_equal(one, other) for one, other in zip(plain[0], ahead[0], strict=True))
     assert plain[1] == ahead[1] == (["", ""] if poison is None else ["", "first.weight"])
 
 
-def test_what_is_not_finite_is_found_in_any_slot() -> None:
-    from flodl.engine.averaging.flat import Flat
-    from flodl.engine.averaging.layout import model_layout
-
+def found_places() -> list[tuple[int, list[int]]]:
+    """Per slot that was ruined: those that are told."""
     model = nn.Sequential(*(nn.Linear(3, 3) for _ in range(100))).cuda()
+    told: list[tuple[int, list[int]]] = []
     for place in (0, 77, 199):
         for value in (float("nan"), float("inf"), float("-inf")):
             flat = Flat(model_layout(model), device=torch.device("cuda:0"))
             flat.read()
             flat.parameter_views[place].view(-1)[-1] = value
-            found = torch.isfinite(largest(flat)).tolist()
-            assert [n for n, is_finite in enumerate(found) if not is_finite] == [place]
+            finite = torch.isfinite(largest(flat)).tolist()
+            told.append((place, [n for n, is_finite in enumerate(finite) if not is_finite]))
+    return told
+
+
+def test_what_is_not_finite_is_found_in_any_slot() -> None:
+    for place, told in apart(found_places):
+        assert told == [place]
