@@ -1,5 +1,7 @@
 """docs/benchmark.md from run folders: `python -m tests.bench.document FOLDER ... > docs/benchmark.md`.
 
+What `tests.gpu.ddp` and `tests.gpu.modes` printed can follow: `--printed FILE ...`.
+
 A folder is a section that `tests.bench.arms` has run, or a part of one: those that differ in seeds alone are joined.
 Every figure of the page is read or worked out from result.json, metrics.jsonl and the files of torch DDP; nothing is
 typed. An arm without a run that ended well is shown as such.
@@ -89,10 +91,12 @@ class Rivals(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", nargs="+", type=Path)
-    sys.stdout.write(page(parser.parse_args().folders))
+    parser.add_argument("--printed", nargs="*", type=Path, default=[], help="what scripts of tests/gpu have printed")
+    asked = parser.parse_args()
+    sys.stdout.write(page(asked.folders, asked.printed))
 
 
-def page(folders: Sequence[Path]) -> str:
+def page(folders: Sequence[Path], printed: Sequence[Path] = ()) -> str:
     """The whole page."""
     sections: list[tuple[Section, list[Path]]] = []
     for folder in folders:
@@ -103,7 +107,8 @@ def page(folders: Sequence[Path]) -> str:
                 break
         else:
             sections.append((section, [folder]))
-    return "\n".join([HEAD, *(section_text(section, parts) for section, parts in sections)])
+    told = [printed_text(path.read_text()) for path in printed]
+    return "\n".join([HEAD, *(section_text(section, parts) for section, parts in sections), *told])
 
 
 def _joined(first: Section, other: Section) -> Section:
@@ -127,6 +132,12 @@ def section_text(section: Section, folders: Sequence[Path]) -> str:
         if found:
             lines.append("| " + " | ".join(cell(name, found, rivals) for _, cell in COLUMNS) + " |")
     return "\n".join(lines) + "\n"
+
+
+def printed_text(text: str) -> str:
+    """What a script said: where it was run (its first line), and the rest as it is."""
+    first, *rest = text.strip().splitlines()
+    return "\n".join([f"## {first}", "", "```", *rest, "```", ""])
 
 
 def trials_of(folder: Path, name: str) -> list[Trial]:

@@ -34,6 +34,7 @@ from flodl.models.resnet import ResNet
 from flodl.probe.gpus import count_gpus
 from flodl.steps.classification import Classification
 from flodl.steps.language_model import LanguageModel
+from tests.gpu.place import headline
 
 WORLD = count_gpus()
 LR, MOMENTUM, SAMPLES = 0.01, 0.9, 102_400
@@ -176,6 +177,7 @@ def main() -> None:
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # what repeatable products of matrices need
     if WORLD < 2:
         raise SystemExit(f"two GPUs are needed; {WORLD} here")
+    print(headline("tests.gpu.ddp"), flush=True)
     with tempfile.TemporaryDirectory(dir=".") as folder:  # model.init_from takes files of the project alone
         weights = {name: begin(name, Path(folder).resolve()) for name in {"resnet20", *args.jobs}}
         if not args.rates_only:

@@ -17,6 +17,7 @@ from typing import Any
 
 from flodl.probe.gpus import count_gpus
 from flodl.record.metrics import read_metrics
+from tests.gpu.place import headline
 
 GPUS = count_gpus()
 SLOW = 0.4
@@ -48,6 +49,7 @@ def main() -> None:
     args = parser.parse_args()
     if GPUS < 2:
         raise SystemExit(f"two GPUs are needed; {GPUS} here")
+    print(headline("tests.gpu.modes"), flush=True)
     for mode in args.modes:
         result = train(mode, args.epochs)
         fall = result["first_loss"] - result["last_loss"]

@@ -95,3 +95,14 @@ def test_the_page_says_what_was_measured_where(tmp_path: Path) -> None:
     (tmp_path / "section.json").write_bytes(msgspec.json.encode(busy))
     assert "All of them with `trainer.batch_size=8`." in page([tmp_path])
     assert "Other work went on (load average 7): wall seconds and rates are disturbed." in page([tmp_path])
+
+
+def test_what_scripts_on_gpus_have_printed_follows_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "section.json").write_bytes(msgspec.json.encode(SECTION))
+    swept(tmp_path / "solo", run_result(), losses=(0.2,))
+    printed = tmp_path / "ddp.txt"
+    printed.write_text("`python -m tests.gpu.ddp` on 2 x NVIDIA H200, torch 2.11.0\nresnet20: flodl 3 | DDP 4\n")
+    text = page([tmp_path], [printed])
+    assert text.endswith(
+        "\n\n## `python -m tests.gpu.ddp` on 2 x NVIDIA H200, torch 2.11.0\n\n```\nresnet20: flodl 3 | DDP 4\n```\n"
+    )
