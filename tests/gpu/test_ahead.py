@@ -5,7 +5,9 @@ In processes of their own: one that has used a card can fork no rank that uses i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,18 @@ from tests.engine import rig
 from tests.engine.test_ahead import MAKERS, Normed, rig_threads
 
 pytestmark = pytest.mark.skipif(count_gpus() < 1, reason="needs a GPU")
+
+
+@contextmanager
+def nothing_waits() -> Iterator[None]:
+    """An operation in here that waits for the card raises."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch calls this mode a prototype
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 def trained(optim: str, *, ahead: bool, poison: int | None = None) -> tuple[list[Any], list[str]]:
@@ -48,11 +62,8 @@ def trained(optim: str, *, ahead: bool, poison: int | None = None) -> tuple[list
         order = RoundOrder(1, number, 0.5)
         if ahead:
             assert all(rule.can_go_ahead(order) for rule in rules)
-            torch.cuda.set_sync_debug_mode("error" if number > 2 else "default")  # nothing may wait for the card
-            try:
+            with nothing_waits():
                 going = rig_threads(lambda rank, order=order: rules[rank].launch(seats[rank], order))
-            finally:
-                torch.cuda.set_sync_debug_mode("default")
             outcomes = [one.outcome() for one in going]
             for rule, outcome in zip(rules, outcomes, strict=True):
                 rule.confirm(outcome)
