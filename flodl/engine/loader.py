@@ -110,7 +110,7 @@ class Workers:
         except (EOFError, OSError):
             raise FlodlError(
                 f"{self._reader.name}: a loader process {hand.death()} while it read positions "
-                f"{', '.join(f'{piece.start} to {piece.stop - 1}' for piece in pieces)} of epoch {pieces[0].epoch}"
+                f"{', '.join(f'{piece.start} to {piece.stop - 1}' for piece in pieces)} of epoch {pieces[0].epoch + 1}"
             ) from None
 
 

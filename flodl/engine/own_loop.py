@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
+from numbers import Integral
 from typing import Any, cast
 
 import numpy as np
@@ -70,7 +71,9 @@ class LoopLoader:
         return self.epoch(self._epoch - 1)
 
     def epoch(self, number: int) -> Iterator[Any]:
-        """The batches of one epoch, from 0. Do not run two at a time."""
+        """The batches of one epoch, from 0. Do not run two at a time. Raises FlodlError for what is no such number."""
+        if isinstance(number, bool) or not isinstance(number, Integral) or number < 0:
+            raise FlodlError(f"ctx.loader.epoch({number!r}): an epoch is a whole number from 0")
         self._feed.restate([Range(number, self._first, self._first + self._batches * self.batch_size)])
         while (batch := self._feed.next()) is not None:
             self._signs.progress += 1

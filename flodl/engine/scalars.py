@@ -64,7 +64,10 @@ class Recorder:
                 raise ValueError(f"record_scalar({name!r}): a tensor of shape {tuple(value.shape)} is no single number")
             figure = value.detach().reshape(()).double()
         else:
-            figure = torch.tensor(float(value), dtype=torch.float64)
+            try:
+                figure = torch.tensor(float(value), dtype=torch.float64)
+            except (TypeError, ValueError):
+                raise ValueError(f"record_scalar({name!r}): {value!r} is no number") from None
         self._merge(name, reduction, figure * self.weight if reduction == "mean" else figure, self.weight)
 
     def add(self, later: Recorder) -> None:

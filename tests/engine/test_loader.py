@@ -96,7 +96,7 @@ def test_a_process_that_dies_is_told_with_its_signal_and_what_it_read() -> None:
     workers.send(whole(0))
     workers.send(whole(4))
     assert len(workers.take()["label"]) == 4
-    wanted = r"^dataset=my.data: a loader process was ended by SIGKILL while it read positions 4 to 7 of epoch 0$"
+    wanted = r"^dataset=my.data: a loader process was ended by SIGKILL while it read positions 4 to 7 of epoch 1$"
     with pytest.raises(FlodlError, match=wanted):
         workers.take()
     workers.close()

@@ -89,3 +89,9 @@ def test_a_name_has_one_reduction() -> None:
         flodl.record_scalar("x", 1.0, "sum")
         with pytest.raises(ValueError, match="reduction='max', but it was 'sum' before"):
             flodl.record_scalar("x", 1.0, "max")
+
+
+@pytest.mark.parametrize("value", [None, "much", [0.5], {"a": 1}])
+def test_what_is_no_number_is_refused_in_words(value: object) -> None:
+    with pytest.raises(ValueError, match=r"record_scalar\('accuracy'\): .* is no number"):
+        trained(Tally(), 7, ("accuracy", value, "mean"))
