@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from flodl.probe.gpus import see_gpus
-from tests.bench.section import ARMS, DDP, SHARED_GPU, SOLO, SPEEDS, Section
+from tests.bench.section import ARMS, DDP, SHARED_GPU, SOLO, SPEEDS, DdpRun, Section
 from tests.engine.live import ROOT, found_in
 
 
@@ -45,7 +45,7 @@ def run(folder: Path, section: Section, arms: Sequence[str]) -> None:
                 found = train(folder / SOLO / str(number) / "spec.json", SPEEDS[section.cluster])
             except ProcessRaisedException as error:  # its scaled learning rate may be too much for it
                 print(f"ddp, seed {seed}: {str(error).strip().splitlines()[-1]}", flush=True)
-                continue
+                found = DdpRun(seed=seed, speeds=SPEEDS[section.cluster], samples=0, epochs=())
             out.parent.mkdir(exist_ok=True)
             out.write_bytes(msgspec.json.format(msgspec.json.encode(found)))
 

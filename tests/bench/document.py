@@ -38,7 +38,8 @@ trains the same epochs with the same seeds; figures are means over the seeds, wi
 
 * **solo**: flodl with one rank at full speed, with the cores that the fast rank has beside the others.
 * **ddp**: torch's DistributedDataParallel over gloo on the same slowed ranks, the job's batch size on each, the
-  learning rate multiplied by the number of ranks. Its clock stands still while it evaluates, as flodl's does.
+  learning rate multiplied by the number of ranks. Its clock stands still while it evaluates, as flodl's does. Where
+  it did not end well, its loss became NaN under that rate.
 * **easgd**: cpu_async with `elche.easgd_alpha=0.6`. **diloco**: cpu_cadence with `outer=diloco`.
 * **to solo's quality**: training seconds until an epoch's evaluation has a loss of at most 1.05 x solo's last one and
   an accuracy of at least solo's last one less half a point, against solo's own whole training, same seed; the median
@@ -165,6 +166,8 @@ def _of_ddp(run: DdpRun) -> Trial:
     for epoch in run.epochs:
         seconds += epoch.wall_seconds
         curve.append(Point(seconds, epoch.loss, epoch.eval))
+    if not run.epochs:
+        return Trial(seed=run.seed, status="failed", wall_seconds=0.0, samples_per_second=0.0, eval={}, curve=())
     return Trial(seed=run.seed, status="done", wall_seconds=seconds, eval=curve[-1].eval, curve=tuple(curve),
                  samples_per_second=run.samples * len(run.epochs) / seconds)  # fmt: skip
 

@@ -68,7 +68,7 @@ class DdpEpoch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DdpRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run. samples: of an epoch, all ranks together."""
+    """One run. samples: of an epoch, all ranks together. epochs: none where it failed."""
 
     seed: int
     speeds: tuple[float, ...]

@@ -106,3 +106,13 @@ def test_what_scripts_on_gpus_have_printed_follows_as_it_is(tmp_path: Path) -> N
     assert text.endswith(
         "\n\n## `python -m tests.gpu.ddp` on 2 x NVIDIA H200, torch 2.11.0\n\n```\nresnet20: flodl 3 | DDP 4\n```\n"
     )
+
+
+def test_a_ddp_that_diverged_is_shown_as_such(tmp_path: Path) -> None:
+    (tmp_path / "section.json").write_bytes(msgspec.json.encode(SECTION))
+    swept(tmp_path / "solo", run_result(), losses=(0.2,))
+    (tmp_path / "ddp").mkdir()
+    lost = DdpRun(seed=0, speeds=(1.0, 0.4), samples=0, epochs=())
+    (tmp_path / "ddp" / "0.json").write_bytes(msgspec.json.encode(lost))
+    row = next(line for line in page([tmp_path]).splitlines() if line.startswith("| ddp"))
+    assert row.startswith("| ddp (1 of 1 did not end well) | - | - |")
