@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from flodl.decide.totals import Reduction, Scalar
+from flodl.spec.names import LONGEST_FIGURE_NAME
 
 __all__ = ["Recorder", "record"]
 
 MAX_NAMES = 256
-MAX_NAME_LENGTH = 100
 REDUCTIONS = get_args(Reduction)
 
 _current: ContextVar[Recorder | None] = ContextVar("flodl_recorder", default=None)
@@ -55,8 +55,8 @@ class Recorder:
 
     def record(self, name: str, value: SupportsFloat, reduction: Reduction) -> None:
         """Take one figure. Raises ValueError or TypeError for what is no name, no number or no reduction."""
-        if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH:
-            raise ValueError(f"record_scalar: the name {name!r} must be text of 1 to {MAX_NAME_LENGTH} characters")
+        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_FIGURE_NAME:
+            raise ValueError(f"record_scalar: the name {name!r} must be text of 1 to {LONGEST_FIGURE_NAME} characters")
         if reduction not in REDUCTIONS:
             raise ValueError(f"record_scalar({name!r}): reduction={reduction!r} is none of {', '.join(REDUCTIONS)}")
         if isinstance(value, Tensor):

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from flodl.engine.averaging.flat import copy
+from flodl.engine.averaging.rule import parameters_of
 
 __all__ = ["Before"]
 
@@ -66,10 +67,8 @@ class Before:
             group.update(held)
 
     def _present(self) -> list[Tensor]:
-        groups = [*self._optimizer.param_groups]
-        parameters = [parameter for group in groups for parameter in group["params"]]
         held = [value for state in self._optimizer.state.values() for value in state.values()]
-        return [*parameters, *(value for value in held if isinstance(value, Tensor))]
+        return [*parameters_of(self._optimizer), *(value for value in held if isinstance(value, Tensor))]
 
 
 def _are_the_same(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:

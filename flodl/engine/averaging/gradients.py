@@ -128,7 +128,8 @@ class GradientRule:
         going = self._begin(averager, order)
         self.before.take()
         self._earlier = self.common, self.common_present
-        self.common, self._spare = self._spare or self._flat(), None
+        assert self._spare is not None  # `can_go_ahead` made room for it
+        self.common, self._spare = self._spare, None
         self.common_present = [1.0] * len(self.trainable)
         self.contribution.over(self._earlier[0], self.common)
         self._take_step()

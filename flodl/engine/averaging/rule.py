@@ -21,7 +21,7 @@ from flodl.engine.averaging.contribution import Contribution, Sums
 from flodl.engine.averaging.flat import Flat
 from flodl.ports import Averager
 
-__all__ = ["Outcome", "RoundOrder", "Rule", "Standing", "clip", "forget_nonfinite", "summed"]
+__all__ = ["Outcome", "RoundOrder", "Rule", "Standing", "clip", "forget_nonfinite", "parameters_of", "summed"]
 
 
 @dataclass(frozen=True)
@@ -130,18 +130,19 @@ def summed(averager: Averager, order: RoundOrder, contribution: Contribution, re
 def clip(optimizer: Optimizer, max_norm: float | None) -> None:
     """Scale the gradients of all the optimizer's parameters to a norm of at most `max_norm`; None: leave them."""
     if max_norm is not None:
-        nn.utils.clip_grad_norm_(list(_parameters(optimizer)), max_norm)
+        nn.utils.clip_grad_norm_(list(parameters_of(optimizer)), max_norm)
 
 
 def forget_nonfinite(optimizer: Optimizer) -> None:
     """Drop the optimizer's state of parameters for which it is not finite: it would ruin the adopted weights again."""
-    for parameter in _parameters(optimizer):
+    for parameter in parameters_of(optimizer):
         state = optimizer.state.get(parameter, {})
         tensors = [value for value in state.values() if isinstance(value, torch.Tensor) and value.is_floating_point()]
         if any(not bool(torch.isfinite(value).all()) for value in tensors):
             optimizer.state.pop(parameter)
 
 
-def _parameters(optimizer: Optimizer) -> Iterator[torch.Tensor]:
+def parameters_of(optimizer: Optimizer) -> Iterator[torch.Tensor]:
+    """All that it trains, group by group."""
     for group in optimizer.param_groups:
         yield from group["params"]
