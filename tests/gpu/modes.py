@@ -2,7 +2,8 @@
 
 Every GPU but the first is slowed to 0.4 of its pace (rehearsal pace: each step sleeps). Printed per mode: utilisation
 (the work done as a share of what the cards could do), samples/s, and loss per wall-second, (first - last training
-loss) / wall seconds. resnet20, bfloat16, synthetic data, the same seed and number of epochs for all.
+loss) / wall seconds; and for each rank what its wall time went to. resnet20, bfloat16, synthetic data, the same seed
+and number of epochs for all.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +29,16 @@ JOB = ("model=resnet20", "dataset=synthetic", "dataset.num_samples=102400", "dat
        "scheduler=constant", "optim.lr=0.05", "trainer.reports_per_epoch=4", "eval=off")  # fmt: skip
 
 
-def train(mode: str, epochs: int) -> dict[str, Any]:
+def words_of(mode: str, gpus: int) -> list[str]:
+    """What is asked for: the first of so many GPUs at full pace."""
+    speeds = [1.0] + [SLOW] * (gpus - 1)
+    return [*JOB, f"elche={mode}", "cluster=local", f"cluster.workers.0.speed={speeds}"]
+
+
+def train(mode: str, epochs: int, more: Sequence[str]) -> dict[str, Any]:
     """The result of one run, and its first and last training loss."""
-    speeds = [1.0] + [SLOW] * (GPUS - 1)
     with tempfile.TemporaryDirectory() as folder:
-        words = [*JOB, f"elche={mode}", "cluster=local", f"cluster.workers.0.speed={speeds}",
-                 f"trainer.num_epochs={epochs}", f"hydra.run.dir={folder}/run"]  # fmt: skip
+        words = [*words_of(mode, GPUS), f"trainer.num_epochs={epochs}", f"hydra.run.dir={folder}/run", *more]
         done = subprocess.run([sys.executable, "-m", "flodl", *words], capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"{' '.join(words)}\n{done.stdout}\n{done.stderr}")
@@ -42,20 +48,30 @@ def train(mode: str, epochs: int) -> dict[str, Any]:
         return result | {"first_loss": losses[0], "last_loss": losses[-1]}
 
 
+def spent(rank: dict[str, Any], wall_seconds: float) -> str:
+    """What a rank's time went to."""
+    parts = ("compute", "data_wait", "averaging", "idle")
+    shares = ", ".join(f"{part.replace('_', ' ')} {rank[f'{part}_seconds'] / wall_seconds:.1%}" for part in parts)
+    return f"  rank {rank['rank']}: {rank['batches']} batches; {shares}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--modes", nargs="+", default=list(MODES), choices=MODES)
+    parser.add_argument("--set", nargs="+", default=[], help="overrides of one's own")
     args = parser.parse_args()
     if GPUS < 2:
         raise SystemExit(f"two GPUs are needed; {GPUS} here")
     print(headline("tests.gpu.modes"), flush=True)
     for mode in args.modes:
-        result = train(mode, args.epochs)
+        result = train(mode, args.epochs, args.set)
         fall = result["first_loss"] - result["last_loss"]
         print(f"{mode}: utilisation {result['utilisation']:.3f}, {result['samples_per_second']:.0f} samples/s, "
               f"loss {result['first_loss']:.4f} to {result['last_loss']:.4f} in {result['wall_seconds']:.1f} s = "
-              f"{fall / result['wall_seconds']:.4f} per second; anchor {result['anchor']}", flush=True)  # fmt: skip
+              f"{fall / result['wall_seconds']:.4f} per second; anchor {result['anchor']}, {result['rounds']} rounds")  # fmt: skip
+        told = [spent(rank, result["wall_seconds"]) for rank in result["per_rank"]]
+        print("\n".join(told), flush=True)
 
 
 if __name__ == "__main__":

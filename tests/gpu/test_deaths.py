@@ -27,7 +27,7 @@ JOB = ("cluster=local", "model=resnet20", "dataset=synthetic", "dataset.num_samp
 SLICED = ("trainer.micro_batch=8",)  # a batch is more launches than a GPU's queue takes: its thread hangs with it
 # 512 MiB of parameters: an averaging takes long enough that signals hit it.
 WIDE = ("cluster=local", "model=mlp", "model.hidden=[8192, 8192, 8192]", "dataset=digits", "trainer.batch_size=8",
-        "trainer.precision=float32", "trainer.compile=false", "eval=off", "elche.max_anchor=2",
+        "trainer.precision=float32", "trainer.compile=false", "eval=off", "elche.anchor=2", "elche.max_anchor=2",
         "hydra.run.dir=run")  # fmt: skip
 
 pytestmark = pytest.mark.skipif(GPUS < 2, reason=f"needs two GPUs: {GPUS} here")
