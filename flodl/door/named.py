@@ -27,12 +27,18 @@ __all__ = ["Live", "Names", "is_factory", "live_tree", "path_of", "takes_optimiz
 
 @dataclass(frozen=True)
 class Live:
-    """Something without an import path. thing: what it is. called: a factory, else it is what is wanted itself."""
+    """Something without an import path. thing: what it is. called: a factory, else it is what is wanted itself. words:
+    what it is, for people."""
 
     key: str
     thing: Any
     called: bool
     words: str
+
+    @property
+    def place(self) -> str:
+        """Its key as a rank looks for it: with a dot in it, it could be an import path of somebody's `dataset`."""
+        return self.key.replace(".", "/")
 
 
 @dataclass
@@ -113,13 +119,14 @@ def takes_optimizer(kind: Any) -> bool:
 
 
 def words_of(given: Any) -> str:
-    """What a live thing is, for people."""
+    """What a live thing is, for people. Never what could be an import path: ranks look where such a text leads."""
     callee = given.func if isinstance(given, functools.partial) else given
     if inspect.isclass(callee):
-        return f"{callee.__module__}.{callee.__qualname__}"
+        return f"{callee.__qualname__} (of {callee.__module__})"
     code = getattr(callee, "__code__", None)
     if code is not None:
-        return f"{callee.__qualname__} ({Path(code.co_filename).name}:{code.co_firstlineno})"
+        file = Path(code.co_filename)
+        return f"{callee.__qualname__} ({file.name if file.is_file() else 'typed in'}:{code.co_firstlineno})"
     return f"an object of type {type(given).__name__}"
 
 
@@ -128,7 +135,7 @@ def live_tree(live: Live) -> dict[str, Any]:
     tree: dict[str, Any] = {"_target_": f"flodl.engine.held.{'made' if live.called else 'given'}"}
     if live.called and _is_partial(live.key, live.thing):
         tree["_partial_"] = True
-    return {**tree, "key": live.key, "words": live.words}
+    return {**tree, "key": live.place, "words": live.words}
 
 
 # ---------------------------------------------------------------------------------------------------------- parts

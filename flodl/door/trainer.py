@@ -112,7 +112,7 @@ def _forked(live: Sequence[Live]) -> ForkedAgent | None:
     from flodl.engine import held
     from flodl.engine.forked import ForkedAgent
 
-    held.hold({thing.key: thing.thing for thing in live})
+    held.hold({thing.place: thing.thing for thing in live})
     return ForkedAgent()
 
 

@@ -31,5 +31,5 @@ def given(*, key: str, words: str = "") -> Any:
     if key not in _held:
         remedy = "run the program again (with resume_from to go on), or make it a top-level function of a file"
         constraint = "lived in the program that asked for that run"
-        raise ConfigError([Problem(key=key, value=words, constraint=constraint, remedy=remedy)])
+        raise ConfigError([Problem(key=key.replace("/", "."), value=words, constraint=constraint, remedy=remedy)])
     return _held[key]

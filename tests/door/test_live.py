@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import shlex
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from torch.utils.data import TensorDataset
 
 from flodl import ClusterBuilder, ConfigError, Trainer, TrainerConfig
 from flodl.engine import held
+from flodl.engine.trust import Trust, checked
 from flodl.report.onward import how_it_goes_on
 from flodl.spec.component import Component
 from flodl.spec.job import JobSpec
@@ -45,8 +48,25 @@ def test_closures_objects_and_partials_with_live_arguments_are_held_by_key() -> 
     assert "test_live.py:" in str(job.model.args["words"])
     live = spec(TrainerConfig(dataset=functools.partial(TensorDataset, torch.zeros(2, 4))))
     assert live.dataset.target == "flodl.engine.held.made"
-    assert (job.model.name, live.dataset.name) == (job.model.args["words"], "torch.utils.data.dataset.TensorDataset")
+    assert job.model.name == job.model.args["words"]
+    assert live.dataset.name == "TensorDataset (of torch.utils.data.dataset)"
     assert Component(target="torch.nn.Linear", args={"words": "mine"}).name == "torch.nn.Linear"
+
+
+def test_what_is_said_of_live_things_never_reads_like_an_import_path_that_a_rank_would_have_to_refuse(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernel = types.ModuleType("__main__")  # as a notebook's: no file, and its cells are in none
+    cell = "from torch import nn\nclass Net(nn.Identity): ...\ndef step(model, batch): ..."
+    exec(compile(cell, "/tmp/ipykernel_1/2.py", "exec"), vars(kernel))
+    monkeypatch.setitem(sys.modules, "__main__", kernel)
+    for root in ("dataset", "callbacks"):  # installed by somebody: PyPI has packages of such names
+        monkeypatch.setitem(sys.modules, root, types.SimpleNamespace(train=len, eval=len, eval_fn=len))
+    config = TrainerConfig(dataset=parts.points, eval_dataset=DATA, eval_fn=lambda model: 0.0)
+    job = Trainer.spec(kernel.Net, parts.sgd, kernel.step, config)
+    assert (job.model.name, job.step.name) == ("Net (of __main__)", "step (typed in:3)")
+    live = {key: made for key, made in job.components.items() if made.is_live}
+    assert {*checked(live, Trust())} == {"model", "step", "dataset", "callbacks.eval_fn"}
 
 
 def test_how_an_interrupted_run_goes_on_is_said_in_what_works_for_it() -> None:
@@ -89,8 +109,8 @@ def test_what_is_held_is_found_by_its_key_alone() -> None:
     held.hold({"model": lambda: "made", "step": len})
     assert held.made(key="model") == "made"
     assert held.given(key="step")("four") == 4
-    with pytest.raises(ConfigError, match="run the program again"):
-        held.given(key="dataset", words="an object")
+    with pytest.raises(ConfigError, match=r"dataset\.train=an object: lived .* run the program again"):
+        held.given(key="dataset/train", words="an object")
     held.hold({})
 
 
