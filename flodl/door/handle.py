@@ -80,7 +80,7 @@ class RunHandle:
         self._signals = ProgramSignals(self)
         self._end: End | None = None
         self._error: BaseException | None = None
-        self._thread: threading.Thread | None = None
+        self._over = threading.Event()  # Python 3.11 takes a thread for dead whose join() a Ctrl-C has broken off
         self._is_joined = False
 
     def __repr__(self) -> str:
@@ -88,6 +88,7 @@ class RunHandle:
 
     def next_metrics(self) -> EpochMetrics | None:
         """Wait for the next epoch's figures; None once the run is over and all were taken."""
+        self._hear_signals()
         while True:
             is_over = self.is_over
             try:
@@ -106,7 +107,7 @@ class RunHandle:
     @property
     def is_over(self) -> bool:
         """Whether the run has ended, one way or another."""
-        return self._thread is not None and not self._thread.is_alive()
+        return self._over.is_set()
 
     def stop(self, reason: str = "the program asked for it") -> None:
         """Ask for the end at the next averaging, saved: the run is `stopped`, and `join` returns what there is.
@@ -121,12 +122,12 @@ class RunHandle:
         A run that was stopped by `stop` or a rule has a state, too. Raises the FlodlError that the command line would
         end with (ConfigError, NotReady, RunFailed, RunLost, Interrupted), or what a callback of this program raised.
         """
-        assert self._thread is not None
         if self._telling.is_here:
             raise RuntimeError("join() is called by a function that the run waits for; stop() ends the run from there")
+        self._hear_signals()
+        while not self._over.wait(POLL_SECONDS):  # in pieces: a signal is heard between two of them
+            pass
         self._is_joined = True
-        while self._thread.is_alive():  # in pieces: a signal is heard between two of them
-            self._thread.join(POLL_SECONDS)
         self._signals.end()
         if (error := self._telling.error or self._error) is not None:
             raise error
@@ -147,11 +148,12 @@ class RunHandle:
                 self._end = work()
             except BaseException as error:  # noqa: BLE001  raised again by `join`
                 self._error = error
-            self._telling.end(lambda: bool(self._hurry_reason))
+            finally:
+                self._telling.end(lambda: bool(self._hurry_reason))
+                self._over.set()
 
         self._signals.begin()
-        self._thread = threading.Thread(target=run, name="flodl-run")
-        self._thread.start()
+        threading.Thread(target=run, name="flodl-run").start()
         _before_exit(self._wait_unjoined)
         return self
 
@@ -185,10 +187,14 @@ class RunHandle:
         if self._world is not None:
             self._world.hurry(reason)
 
+    def _hear_signals(self) -> None:
+        """The program waits: whoever interrupts that means the run."""
+        if not self.is_over:
+            self._signals.begin()
+
     def _wait_unjoined(self) -> None:
         """The program ends: its run goes on to its end first, and what nobody has joined for is told."""
-        assert self._thread is not None
-        self._thread.join()
+        self._over.wait()
         if self._error is not None and not self._is_joined:
             sys.stderr.write(f"error: {self._error}\n")
 
