@@ -6,13 +6,10 @@ from flodl.decide.messages import CallbackResult
 from flodl.decide.mind import Mind
 from flodl.decide.rounds import Order
 from flodl.errors import Problem
-from flodl.spec.names import figure_fault
 from flodl.spec.stop import TRAIN
 from flodl.spec.suggest import did_you_mean
 
-__all__ = ["ask_by_clock", "missing_figures", "trial_rank", "unfit_names"]
-
-LONGEST = 120  # letters of a name that is quoted
+__all__ = ["ask_by_clock", "missing_figures", "trial_rank"]
 
 
 def trial_rank(mind: Mind) -> int | None:
@@ -35,18 +32,6 @@ def missing_figures(mind: Mind, trial: CallbackResult) -> list[Problem]:
         Problem(key=key, value=name, constraint=told, remedy=did_you_mean(name, there) if there else "")
         for key, name in wanted.items()
         if name not in trial.values
-    ]
-
-
-def unfit_names(mind: Mind, trial: CallbackResult) -> list[Problem]:
-    """Names of figures that no record could tell and no rule ask for."""
-    key, remedy = "callbacks.eval_fn", "return {name: number} with a name such as accuracy, or the number alone"
-    if mind.job.callbacks.eval_fn is None:
-        key, remedy = "step", "its metrics(model, batch) returns {name: number} with a name such as accuracy"
-    return [
-        Problem(key=key, constraint=f"gave a figure named {ascii(name)[:LONGEST]}: a name {fault}", remedy=remedy)
-        for name in sorted(trial.values)
-        if (fault := figure_fault(name))
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flodl.decide.evaluation import missing_figures, trial_rank, unfit_names
+from flodl.decide.evaluation import missing_figures, trial_rank
 from flodl.decide.ledger import Ledger
 from flodl.decide.messages import CallbackResult, Command, FormGroup, GroupFormed, RankDied, RankFailed, RankReady
 from flodl.decide.mind import Mind, alert
@@ -113,7 +113,7 @@ def _refused_trial(mind: Mind, rank: int, trial: CallbackResult) -> list[Command
     if not trial.ok:
         reason = f"{mind.name(rank)}: one batch was evaluated before the first window, and that failed: {trial.error}"
         return mind.end("failed", _EXIT_NOT_READY, reason)
-    problems = unfit_names(mind, trial) or missing_figures(mind, trial)
+    problems = missing_figures(mind, trial)
     if problems:
         return mind.end("failed", _EXIT_CONFIG, "\n".join(str(problem) for problem in problems))
     return []

@@ -12,10 +12,10 @@ from flodl.decide.messages import CallbackName, CallbackResult
 from flodl.engine.averaging.ema import Ema
 from flodl.engine.averaging.rule import Rule
 from flodl.engine.build import Built
-from flodl.engine.evaluate import Scope, evaluate, figures
-from flodl.engine.functions import judged
+from flodl.engine.evaluate import Scope, kept
 from flodl.engine.saver import Saver
 from flodl.engine.tally import finite
+from flodl.errors import FlodlError
 from flodl.spec.job import EMA_FIGURE, EvalConfig
 
 __all__ = ["Callbacks"]
@@ -32,6 +32,7 @@ class Callbacks:
         self._built = built
         self._device = device
         self._config = config or EvalConfig()
+        self._names: tuple[str, ...] = ()  # of the figures that this rank's first evaluation told
         self.ema: Ema | None = None  # evaluated beside the consensus
 
     def run(self, name: CallbackName, epoch: int, samples_done: int = 0, *, round_: int = 0) -> CallbackResult:
@@ -49,7 +50,7 @@ class Callbacks:
                 values = {"bytes": self._saver.save(round_)}
                 self._tell_saved(round_)
         except Exception as trouble:  # noqa: BLE001  whatever the user's metrics or a full disk raise
-            error = f"{type(trouble).__name__}: {trouble}"
+            error = _in_words(trouble)
         seconds = time.perf_counter() - began
         return CallbackResult(
             name=name,
@@ -66,7 +67,7 @@ class Callbacks:
         try:
             self._saver.begin(round_)
         except Exception as trouble:  # noqa: BLE001  what cannot be stored is reported, and training goes on
-            return CallbackResult(name="save", ok=False, error=f"{type(trouble).__name__}: {trouble}")
+            return CallbackResult(name="save", ok=False, error=_in_words(trouble))
         self._tell_saved(round_)
         return None
 
@@ -78,14 +79,10 @@ class Callbacks:
     def try_batch(self) -> CallbackResult:
         """Evaluate one batch as the model is: which figures there are, or why it fails. (0 for what is not finite: an
         untrained model may well overflow.)"""
-        built = self._built
         try:
-            if built.functions.eval is not None:
-                told = judged(built.functions.eval, built.model)
-            else:
-                told = figures(built.model, built.step, self._judged, self._scope(limit_batches=1))
+            told = self._told(limit_batches=1)
         except Exception as trouble:  # noqa: BLE001  whatever the user's metrics raise
-            return CallbackResult(name="eval", ok=False, error=f"{type(trouble).__name__}: {trouble}")
+            return CallbackResult(name="eval", ok=False, error=_in_words(trouble))
         if self.ema is not None:
             told |= {EMA_FIGURE + name: value for name, value in told.items()}
         return CallbackResult(name="eval", ok=True, values={name: finite(value) for name, value in told.items()})
@@ -111,12 +108,19 @@ class Callbacks:
         return values
 
     def _evaluate(self, keep: Sequence[str] | None) -> dict[str, float]:
+        return kept(self._told(self._config.limit_batches, keep), keep)
+
+    def _told(self, limit_batches: int | None, keep: Sequence[str] | None = None) -> dict[str, float]:
+        """Every figure there is. Raises FlodlError where one that is kept was there before and is not now: whatever
+        follows it would follow another one's absence."""
         built = self._built
-        if built.functions.eval is not None:
-            told = judged(built.functions.eval, built.model)
-            return {name: value for name, value in told.items() if keep is None or name in keep}
-        scope = self._scope(self._config.limit_batches)
-        return evaluate(built.model, built.step, self._judged, scope, keep=keep)
+        told = built.functions.figures(built.model, built.step, self._judged, self._scope(limit_batches))
+        self._names = self._names or tuple(told)
+        missing = [name for name in self._names if name not in told and (keep is None or name in keep)]
+        if missing:
+            there = f"only {', '.join(told)}" if told else "nothing at all"
+            raise FlodlError(f"the evaluation told {there}; {', '.join(missing)} is missing, which it told before")
+        return told
 
     def _scope(self, limit_batches: int | None) -> Scope:
         """As this rank trains: in slices where whole batches do not fit, in the same precision."""
@@ -127,3 +131,8 @@ class Callbacks:
             limit=None if limit_batches is None else limit_batches * built.batch_size,
             cast=built.precision.cast,
         )
+
+
+def _in_words(trouble: Exception) -> str:
+    """Our own errors say all; of others the kind helps."""
+    return str(trouble) if isinstance(trouble, FlodlError) else f"{type(trouble).__name__}: {trouble}"

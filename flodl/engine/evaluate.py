@@ -6,15 +6,16 @@ import math
 from collections.abc import Container, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from flodl.engine.reading import batch_of, num_samples
 from flodl.errors import FlodlError
+from flodl.spec.names import figure_fault
 
-__all__ = ["Scope", "evaluate", "figures", "judging"]
+__all__ = ["Scope", "evaluate", "figures", "judging", "kept", "named_numbers"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,30 +28,35 @@ class Scope:
     cast: AbstractContextManager[object] = field(default_factory=nullcontext)
 
 
-def evaluate(
-    model: nn.Module, step: Any, dataset: Any, scope: Scope, *, keep: Container[str] | None = None
-) -> dict[str, float]:
-    """What `figures` tells of the data set; of these the ones named in `keep` (None: all).
+def evaluate(model: nn.Module, step: Any, dataset: Any, scope: Scope) -> dict[str, float]:
+    """What `figures` tells of the data set. Raises FlodlError where one of them is not finite."""
+    return kept(figures(model, step, dataset, scope))
+
+
+def kept(told: Mapping[str, float], keep: Container[str] | None = None) -> dict[str, float]:
+    """Of an evaluation's figures the ones named in `keep` (None: all).
 
     Raises FlodlError where one of them is not finite (a report holds no NaN).
     """
-    told = figures(model, step, dataset, scope)
-    kept = {name: value for name, value in told.items() if keep is None or name in keep}
-    broken = [f"{name}={value}" for name, value in kept.items() if not math.isfinite(value)]
+    found = {name: value for name, value in told.items() if keep is None or name in keep}
+    broken = [f"{name}={value}" for name, value in found.items() if not math.isfinite(value)]
     if broken:
-        raise FlodlError(f"evaluation gave {', '.join(broken)} over {num_samples(dataset)} samples")
-    return kept
+        raise FlodlError(f"the evaluation gave {', '.join(broken)}")
+    return found
 
 
 def figures(model: nn.Module, step: Any, dataset: Any, scope: Scope) -> dict[str, float]:
-    """Means over the samples of `dataset`: step.metrics where the step has it, else only the loss.
+    """Means over the samples of `dataset`: step.metrics where the step has it, else only the loss. A figure that some
+    batches do not tell is the mean over the others.
 
     The model is in eval mode meanwhile; each of its modules is put back as it was. None for a data set gives {}.
+    Raises FlodlError for what `named_numbers` refuses.
     """
     if dataset is None:
         return {}
     total = num_samples(dataset) if scope.limit is None else min(scope.limit, num_samples(dataset))
-    sums: dict[str, Tensor] = {}
+    sums: dict[str, float] = {}
+    samples: dict[str, int] = {}
     with judging(model):
         for start in range(0, total, scope.batch_size):
             indices = torch.arange(start, min(total, start + scope.batch_size))
@@ -58,14 +64,31 @@ def figures(model: nn.Module, step: Any, dataset: Any, scope: Scope) -> dict[str
             with scope.cast:
                 means = _measure(model, step, batch)
             for name, mean in means.items():
-                weighted = torch.as_tensor(mean, dtype=torch.float64, device="cpu") * len(indices)
-                sums[name] = sums.get(name, torch.zeros((), dtype=torch.float64)) + weighted
-    return {name: float(value) / total for name, value in sums.items()}
+                sums[name] = sums.get(name, 0.0) + mean * len(indices)
+                samples[name] = samples.get(name, 0) + len(indices)
+    return {name: value / samples[name] for name, value in sums.items()}
 
 
-def _measure(model: nn.Module, step: Any, batch: Any) -> Mapping[str, Tensor]:
+def _measure(model: nn.Module, step: Any, batch: Any) -> dict[str, float]:
     metrics = getattr(step, "metrics", None)
-    return {"loss": step(model, batch)} if metrics is None else metrics(model, batch)
+    if metrics is None:
+        return named_numbers({"loss": step(model, batch)}, "the step")
+    return named_numbers(metrics(model, batch), "the step's metrics")
+
+
+def named_numbers(told: Any, who: str) -> dict[str, float]:
+    """Figures as they are recorded. who: tells them. Raises FlodlError for what is no map of fit names to numbers."""
+    if not isinstance(told, Mapping):
+        raise FlodlError(f"{who} gave {told!r:.80}, not a map of names to numbers")
+    found: dict[str, float] = {}
+    for name, value in cast("Mapping[Any, Any]", told).items():
+        if fault := figure_fault(name):
+            raise FlodlError(f"{who} gave a figure that cannot be recorded: {fault}")
+        try:
+            found[name] = float(value)
+        except Exception as error:
+            raise FlodlError(f"{who} gave {name}={value!r:.80}, which is no number") from error
+    return found
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from flodl.decide.totals import Reduction, Scalar
-from flodl.spec.names import LONGEST_FIGURE_NAME
+from flodl.spec.names import figure_fault
 
 __all__ = ["Recorder", "record"]
 
@@ -55,8 +55,8 @@ class Recorder:
 
     def record(self, name: str, value: SupportsFloat, reduction: Reduction) -> None:
         """Take one figure. Raises ValueError or TypeError for what is no name, no number or no reduction."""
-        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_FIGURE_NAME:
-            raise ValueError(f"record_scalar: the name {name!r} must be text of 1 to {LONGEST_FIGURE_NAME} characters")
+        if fault := figure_fault(name):
+            raise ValueError(f"record_scalar: {fault}")
         if reduction not in REDUCTIONS:
             raise ValueError(f"record_scalar({name!r}): reduction={reduction!r} is none of {', '.join(REDUCTIONS)}")
         if isinstance(value, Tensor):

@@ -82,10 +82,8 @@ def _of_event(event: Event) -> Iterator[News]:
         case StopRequested():
             yield News(kind="warning", text=f"stopping at the next round: {event.reason}")
         case WindowDone() | Goodbye():
-            for result in event.callbacks:
-                if not result.ok:
-                    yield News(kind="warning", text=f"rank {event.rank}: {result.name} failed: {result.error}")
-                elif result.values and result.name == "eval":
+            for result in event.callbacks:  # of those that failed the coordinator tells
+                if result.ok and result.values and result.name == "eval":
                     where = f"epoch {result.epoch + 1}" if result.epoch >= 0 else "at the end"
                     where += f" at {result.samples_done:,} samples" if result.samples_done else ""
                     yield News(kind="said", text=f"{where}: " + "  ".join(_values(result.values)))

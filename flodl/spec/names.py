@@ -39,6 +39,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _EVERYWHERE = ("0.0.0.0", "::", "*")
 LONGEST_RUN_NAME = 200
 LONGEST_FIGURE_NAME = 100
+LONGEST_QUOTED = 120  # of a name that is none
 
 
 def faults(key: str, value: str | None, judge: Callable[[str], Fault | None]) -> Iterator[Problem]:
@@ -131,8 +132,10 @@ def run_name_fault(text: str) -> Fault | None:
     return None
 
 
-def figure_fault(text: str) -> str:
-    """What is wrong with the name of a figure that a run records; "" for nothing."""
-    if 0 < len(text) <= LONGEST_FIGURE_NAME and text.isprintable():
+def figure_fault(name: object) -> str:
+    """What is wrong with the name of a figure, of training or of an evaluation; "" for nothing."""
+    if isinstance(name, str) and 0 < len(name) <= LONGEST_FIGURE_NAME and name.isprintable():
         return ""
-    return f"must be text of 1 to {LONGEST_FIGURE_NAME} characters, all of them such as are shown"
+    quoted = ascii(name)
+    quoted = quoted if len(quoted) <= LONGEST_QUOTED else f"{quoted[:LONGEST_QUOTED]}..."
+    return f"the name {quoted} must be text of 1 to {LONGEST_FIGURE_NAME} characters, all of them such as are shown"

@@ -44,4 +44,5 @@ def perform(order: Order) -> None:
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
         return
     told = ", ".join(f"{name} {value:.6g}" for name, value in sorted(figures.items()))
-    sys.stdout.write(f"{shown(folder.weights_path)} over {samples:,} samples: {told}\n")
+    over = "by callbacks.eval_fn" if samples is None else f"over {samples:,} samples"
+    sys.stdout.write(f"{shown(folder.weights_path)} {over}: {told}\n")

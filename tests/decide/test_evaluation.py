@@ -97,15 +97,3 @@ def test_the_role_goes_to_the_fastest_rank_once_there_are_timings() -> None:
         if asked:
             break
     assert [command.to for command in asked] == [(1,)]
-
-
-def test_names_that_no_record_could_tell_are_refused_before_the_first_window_all_at_once() -> None:
-    odd = CallbackResult(name="eval", ok=True, values={"": 0.5, "a\nb": 0.5, "n" * 101: 0.5, "val/top 5 (ü)": 0.5})
-    end = only(End, tried(odd, callbacks=CallbacksConfig(eval_fn=OWN)).said)
-    assert (end.status, end.exit_code, len(end.reason.splitlines())) == ("failed", 2, 3)
-    assert end.reason.startswith(
-        "callbacks.eval_fn: gave a figure named '': a name must be text of 1 to 100 characters"
-    )
-    assert "named 'a\\nb'" in end.reason
-    assert "return {name: number} with a name such as accuracy" in end.reason
-    assert "step: gave a figure named" in only(End, tried(odd).said).reason

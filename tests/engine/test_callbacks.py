@@ -99,10 +99,46 @@ def test_a_function_of_the_users_judges_in_place_of_the_step() -> None:
     assert seen == [False, False]
     bare = callbacks(Step(), functions=Functions(eval=lambda model: 0.5))
     assert bare.run("eval", 1).values == {"eval": 0.5}
-    for given in (float("nan"), "much", {"a": None}):
-        told = callbacks(Step(), functions=Functions(eval=lambda model, given=given: given)).run("eval", 1)
-        assert not told.ok
-        assert "callbacks.eval_fn gave" in told.error
+
+
+UNFIT = {
+    (("own", float("nan")),): "the evaluation gave own=nan",
+    "much": "callbacks.eval_fn gave eval='much', which is no number",
+    (("a", None),): "callbacks.eval_fn gave a=None, which is no number",
+    (("a", torch.zeros(2)),): "callbacks.eval_fn gave a=tensor([0., 0.]), which is no number",
+    (("a\nb\ud800", 0.5),): r"the name 'a\nb\ud800' must be text of 1 to 100 characters, all of them such as are shown",
+    ((7, 0.5),): "the name 7 must be text",
+    (("other", 0.5),): "the evaluation told only other; own is missing, which it told before",
+    (): "the evaluation told nothing at all; own is missing",
+}
+
+
+@pytest.mark.parametrize(("given", "told"), UNFIT.items(), ids=range(len(UNFIT)))
+def test_an_evaluation_that_goes_wrong_later_is_told_in_words_and_the_next_one_is_as_good_as_ever(
+    given: Any, told: str
+) -> None:
+    """The trial is well; the second evaluation gives what no record holds, or not what the first one gave."""
+    bad = dict(given) if isinstance(given, tuple) else given
+    later = iter([{"own": 1.0}, bad, {"own": 3.0, "more": 4.0}])
+    own = callbacks(Step(), functions=Functions(eval=lambda model: next(later)))
+    assert own.try_batch().ok
+    broken = own.run("eval", 1)
+    assert (broken.ok, broken.values) == (False, {})
+    assert told in broken.error
+    assert "FlodlError" not in broken.error, "our own words need no class"
+    assert own.run("eval", 2).values == {"own": 3.0, "more": 4.0}
+
+
+def test_an_evaluation_that_cannot_be_recorded_fails_at_the_trial_whoever_tells_it() -> None:
+    class Odd(Step):
+        def metrics(self, model: nn.Module, batch: Any) -> Any:
+            return {"": 0.5}
+
+    for odd in (callbacks(Odd()), callbacks(Step(), functions=Functions(eval=lambda model: {"": 0.5}))):
+        assert "gave a figure that cannot be recorded: the name '' must be text" in odd.try_batch().error
+    overflown = callbacks(Step(), functions=Functions(eval=lambda model: {"perplexity": float("inf")}))
+    assert overflown.try_batch().values == {"perplexity": 0.0}, "an untrained model may well overflow"
+    assert "perplexity=inf" in overflown.run("eval", 1).error
 
 
 def test_what_a_checkpoint_function_raises_costs_no_bundle(capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,8 +72,18 @@ def test_no_gradient_is_left() -> None:
 
 def test_a_mean_that_is_not_finite_is_an_error_with_its_name() -> None:
     data = TensorDataset(torch.tensor([1.0, float("nan")]))
-    with pytest.raises(FlodlError, match="evaluation gave loss=nan over 2 samples"):
+    with pytest.raises(FlodlError, match="evaluation gave loss=nan"):
         evaluate(nn.Identity(), Mean(), data, Scope(device=CPU, batch_size=1))
+
+
+def test_a_figure_that_some_batches_do_not_tell_is_the_mean_over_the_others() -> None:
+    class Sometimes(Mean):
+        def metrics(self, model: nn.Module, batch: tuple[Tensor]) -> dict[str, Tensor]:
+            mean = batch[0].mean()
+            return {"mean": mean} | ({"late": mean} if mean > 2 else {})
+
+    told = evaluate(nn.Identity(), Sometimes(), TensorDataset(torch.arange(7.0)), Scope(device=CPU, batch_size=3))
+    assert told == {"mean": 3.0, "late": pytest.approx((4.0 * 3 + 6.0) / 4)}
 
 
 def test_without_a_data_set_there_is_nothing_to_tell() -> None:

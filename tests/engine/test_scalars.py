@@ -75,6 +75,8 @@ def test_figures_that_are_not_finite_are_left_out_and_told_once(capsys: pytest.C
         (("", 1.0), "the name '' must be text"),
         (("x" * 101, 1.0), "must be text of 1 to 100"),
         ((5, 1.0), "the name 5 must be text"),
+        (("a\x1b[31m\n", 1.0), r"record_scalar: the name 'a\\x1b\[31m\\n' must be text of .* such as are shown"),
+        (("\ud800", 1.0), r"the name '\\ud800' must be text"),
         (("x", 1.0, "median"), "reduction='median' is none of mean, sum, max, min, last"),
         (("x", torch.zeros(2)), r"a tensor of shape \(2,\) is no single number"),
     ],

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from flodl.decide.messages import Alert, CallbackResult, EpochEnded, Goodbye, RankDied, RankReady, StopRequested
+from flodl.decide.callbacks import Callbacks
+from flodl.decide.messages import Alert, CallbackResult, EpochEnded, RankDied, RankReady, StopRequested
 from flodl.decide.view import View
 from flodl.report.bar import Bar, duration
 from flodl.report.news import epoch_line, news, shares_line
@@ -80,13 +81,14 @@ def test_what_matters_is_said_in_order() -> None:
     assert texts[2].startswith("epoch  1/10")
 
 
-def test_evaluations_and_failed_callbacks_are_said() -> None:
+def test_evaluations_are_said_and_those_that_failed_once() -> None:
     good = CallbackResult(name="eval", ok=True, values={"accuracy": 0.95}, epoch=2)
-    bad = CallbackResult(name="save", ok=False, error="No space left on device")
+    bad = CallbackResult(name="eval", ok=False, error="ValueError: no labels", epoch=3)
     assert [n.text for n in news(window_done(0, 4, good), (), TRAINING)] == ["epoch 3: accuracy 0.95"]
-    assert [n.text for n in news(Goodbye(at=1.0, rank=0, callbacks=(bad,)), (), TRAINING)] == [
-        "rank 0: save failed: No space left on device"
-    ]
+    told = Callbacks().take(bad)
+    assert told == "the evaluation of epoch 4 failed: ValueError: no labels"
+    alert = Alert(text=f"rank 0 (cpu of here): {told}", rank=0, reason="training goes on")
+    assert [n.text for n in news(window_done(0, 4, bad), [alert], TRAINING)] == [alert.text]
     assert "stopping" in news(StopRequested(at=1.0, reason="SIGINT"), (), TRAINING)[0].text
 
 
