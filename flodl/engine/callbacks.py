@@ -47,7 +47,7 @@ class Callbacks:
             if name == "eval":
                 values = self._evaluated()
             else:
-                values = {"bytes": self._saver.save(round_)}
+                self._saver.save(round_)
                 self._tell_saved(round_)
         except Exception as trouble:  # noqa: BLE001  whatever the user's metrics or a full disk raise
             error = _in_words(trouble)

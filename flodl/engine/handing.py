@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import chain
 
 import msgspec
@@ -57,10 +56,6 @@ def _packed(mine: Snapshot | FlodlError | None) -> Parcel | None:
         return Parcel([len(head), *(0 for _ in KINDS)], [memoryview(head)])
     held = mine.freeze()
     head = msgspec.json.encode(held.plain)
-    sizes = [held.num_bytes(kind) if kind in held.kinds else 0 for kind in KINDS]
-    return Parcel([len(head), *sizes], _views(head, held))
-
-
-def _views(head: bytes, held: Snapshot) -> Iterator[memoryview]:
-    yield memoryview(head)
-    yield from chain.from_iterable(held.chunks(kind) for kind in held.kinds)
+    members = [list(held.chunks(kind)) if kind in held.kinds else [] for kind in KINDS]
+    sizes = [sum(len(view) for view in views) for views in members]
+    return Parcel([len(head), *sizes], [memoryview(head), *chain.from_iterable(members)])

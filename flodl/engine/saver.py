@@ -40,13 +40,10 @@ class Saver:
         self._thread = threading.Thread(target=self._send_beside, args=(round_, snapshot), name="saving", daemon=True)
         self._thread.start()
 
-    def save(self, round_: int) -> float:
-        """Copy and send now; how many bytes. Raises FlodlError with the controller's reason where that fails."""
+    def save(self, round_: int) -> None:
+        """Copy and send now. Raises FlodlError with the controller's reason where that fails."""
         self.wait()
-        snapshot = self._captured()
-        num_bytes = sum(snapshot.num_bytes(kind) for kind in snapshot.kinds)
-        self._send(round_, snapshot)
-        return float(num_bytes)
+        self._send(round_, self._captured())
 
     def wait(self) -> None:
         """Until the save that is under way has ended."""

@@ -60,10 +60,6 @@ class Snapshot:
             self._arrived.synchronize()
         return self
 
-    def num_bytes(self, kind: Kind) -> int:
-        """The size of a member's file."""
-        return sum(len(chunk) for chunk in self.chunks(kind))
-
     def chunks(self, kind: Kind, metadata: Mapping[str, str] | None = None) -> Iterator[memoryview]:
         """A member's file, piece by piece. metadata: more words for its head. Only after `freeze`."""
         copies = self.members[kind]
