@@ -25,6 +25,7 @@ class Before:
         self._optimizer = optimizer
         self._copies: list[Tensor] = []
         self._originals: list[Tensor] = []
+        self._pairs: list[tuple[list[Tensor], list[Tensor]]] = []  # (copies, originals) of one kind of device
         self._fits = False
         self._state: list[tuple[Tensor, dict[Any, Any]]] = []
         self._groups: list[dict[str, Any]] = []
@@ -45,6 +46,7 @@ class Before:
                 self._copies.clear()  # before the next ones are made
                 self._fits = _is_room_for(present)
                 self._copies = [torch.empty_like(tensor) for tensor in present] if self._fits else []
+            self._pairs = _by_device(self._copies, present) if self._fits else []
         return self._fits
 
     @torch.no_grad()
@@ -54,12 +56,14 @@ class Before:
         self._groups = [
             {name: value for name, value in group.items() if name != "params"} for group in self._optimizer.param_groups
         ]
-        _copy(self._copies, self._originals)
+        for copies, originals in self._pairs:
+            copy(copies, originals)
 
     @torch.no_grad()
     def restore(self) -> None:
         """Make it so again."""
-        _copy(self._originals, self._copies)
+        for copies, originals in self._pairs:
+            copy(originals, copies)
         self._optimizer.state.clear()
         for parameter, held in self._state:
             self._optimizer.state[parameter] = held
@@ -89,8 +93,8 @@ def _kind(tensor: Tensor) -> tuple[Any, ...]:
     return tensor.shape, tensor.dtype, tensor.device, tensor.stride()
 
 
-def _copy(into: Sequence[Tensor], source: Sequence[Tensor]) -> None:
-    """Step counters may lie on the CPU beside parameters on a card: device by device, as few operations as can be."""
-    for on_card in (True, False):
-        pairs = [(mine, theirs) for mine, theirs in zip(into, source, strict=True) if mine.is_cuda == on_card]
-        copy([mine for mine, _ in pairs], [theirs for _, theirs in pairs])
+def _by_device(copies: Sequence[Tensor], originals: Sequence[Tensor]) -> list[tuple[list[Tensor], list[Tensor]]]:
+    """Step counters may lie on the CPU beside parameters on a card: each kind is copied in one operation."""
+    pairs = list(zip(copies, originals, strict=True))
+    kinds = [[pair for pair in pairs if pair[1].is_cuda == on_card] for on_card in (True, False)]
+    return [([mine for mine, _ in kind], [theirs for _, theirs in kind]) for kind in kinds if kind]
