@@ -58,7 +58,7 @@ def missing_data(job: JobSpec, given: Mapping[str, Any], config: TrainerConfig) 
     yield Problem(
         key="dataset",
         constraint=f"is missing: the model is one of your own ({shown(model)})",
-        remedy='give the data that it is for: dataset=...; dataset="digits" are the shipped ones',
+        remedy='give the data that it is for: dataset=...; dataset="digits" are shipped ones, and a recipe has its own',
     )
 
 
@@ -68,8 +68,9 @@ def without_data(job: JobSpec, config: TrainerConfig) -> JobSpec:
 
 
 def _is_unsaid(job: JobSpec, config: TrainerConfig) -> bool:
-    """Whether the data set is the command line's default, and not because anybody chose it."""
+    """Whether the data set is the command line's default, and not because anybody chose it. A recipe is a whole job: who
+    names one has chosen its data."""
     if config.dataset is not None or config.eval_dataset is not None or job.dataset.target != DEFAULT:
         return False
     keys = (word.lstrip("+~").partition("=")[0] for word in config.overrides)
-    return not any(key == "dataset" or key.startswith("dataset.") for key in keys)
+    return not any(key in ("dataset", "experiment") or key.startswith("dataset.") for key in keys)

@@ -20,7 +20,7 @@ from flodl.door.config import EvalResultFn, MetricsFn
 from flodl.door.signals import ProgramSignals
 from flodl.door.telling import Telling
 from flodl.engine.signals import Stoppable
-from flodl.errors import RunLost
+from flodl.errors import FlodlError, RunLost
 from flodl.record.folder import RunFolder
 from flodl.spec.job import JobSpec
 from flodl.tasks import failure
@@ -130,7 +130,7 @@ class RunHandle:
         self._is_joined = True
         self._signals.end()
         if (error := self._telling.error or self._error) is not None:
-            raise error
+            raise error.with_traceback(None) if isinstance(error, FlodlError) else error  # its words say it all
         assert self._end is not None
         error = failure(self._end)
         if error is not None:

@@ -35,7 +35,8 @@ def live_problems(job: JobSpec, live: Sequence[Live]) -> Iterator[Problem]:
     if torch is not None and torch.cuda.is_initialized():
         yield Problem(key=live[0].key, value=live[0].words, constraint="lives in this program, whose ranks cannot be "
                       "forked from it: it has initialised CUDA, which does not survive a fork",
-                      remedy="use no GPU before Trainer.run, or make it a class or a top-level function")  # fmt: skip
+                      remedy="use no GPU before Trainer.run, or make it a class or a top-level function of a file "
+                      "in the working folder")  # fmt: skip
 
 
 def _elsewhere(host: HostSpec) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from flodl.door.places import MAIN, is_guarded, is_own, script
+from flodl.door.places import MAIN, is_guarded, is_own, is_typed_in, script
 from flodl.engine.trust import Trust
 from flodl.errors import Problem
 from flodl.spec.component import Component, component, component_tree
@@ -96,7 +96,7 @@ def path_of(callee: Any) -> str | None:
         return None
     if module == MAIN:
         program = script()
-        return None if program is None or is_guarded(name) else f"{program}.{name}"
+        return None if program is None or is_guarded(name) or is_typed_in(callee) else f"{program}.{name}"
     if is_own(module):
         return None
     parts = module.split(".")

@@ -7,14 +7,16 @@ script that is run from elsewhere, nor what the program has put into sys.path.
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 from flodl.door.guarded import guarded_names
 
-__all__ = ["MAIN", "is_guarded", "is_own", "script"]
+__all__ = ["MAIN", "is_guarded", "is_own", "is_typed_in", "script"]
 
 MAIN = "__main__"
 
@@ -28,6 +30,18 @@ def is_guarded(name: str) -> bool:
     """Whether something of the program is bound only where it is the program, so that a rank would not find it."""
     file = getattr(sys.modules[MAIN], "__file__", None)
     return isinstance(file, str) and name.partition(".")[0] in guarded_names(file)
+
+
+def is_typed_in(callee: object) -> bool:
+    """Whether something of the program was written after it was read: typed in (`python -i`), or brought in by %run.
+
+    The program's file may have another one of that name. A class that has no function of its own is not judged.
+    """
+    file = getattr(sys.modules[MAIN], "__file__", None)
+    within = vars(callee).values() if isinstance(callee, type) else [inspect.unwrap(cast("Any", callee))]
+    written = {Path(part.__code__.co_filename).name for part in within if inspect.isfunction(part)}
+    written.discard("<string>")  # what dataclasses write
+    return isinstance(file, str) and bool(written) and Path(file).name not in written
 
 
 def script() -> str | None:

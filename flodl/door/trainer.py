@@ -89,15 +89,18 @@ class _Start:
         _warn(job)
         from flodl import trainer
         from flodl.caller import Caller
+        from flodl.door.screen import screen
 
         folder = _begun(config)
         agent = _forked(live)
         handle = RunHandle(job, folder, metrics_fn=config.metrics_fn, eval_result_fn=config.eval_result_fn)
         caller = Caller(on_world=handle.hold, open_agent=None if agent is None else agent.open)
+        console = screen()
 
         def work() -> End:
+            heard = (handle.observe,)
             try:
-                return trainer.run(job, folder, listeners=(handle.observe,), begun=begun, caller=caller)
+                return trainer.run(job, folder, listeners=heard, console=console, begun=begun, caller=caller)
             finally:
                 if agent is not None:
                     agent.drop()

@@ -34,6 +34,25 @@ if __name__ == "__main__":
 """
 
 
+TYPED = """
+import dataclasses, functools
+from flodl.door.named import path_of
+def hushed(inner):
+    @functools.wraps(inner)
+    def outer(*args): return inner(*args)
+    return outer
+@hushed
+def step(): ...
+class Net:
+    def forward(self): ...
+@dataclasses.dataclass
+class Bare: ...
+print(path_of(step), path_of(Net), path_of(Bare))
+exec(compile("def step(): ...\\nclass Net:\\n  def forward(self): ...", "<stdin>", "exec"))
+print(path_of(step), path_of(Net))
+"""
+
+
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, *words]
@@ -71,3 +90,9 @@ def test_what_is_bound_under_the_main_guard_alone_has_no_path(tmp_path: Path) ->
     (tmp_path / "train.py").write_text(GUARDED)
     done = run(tmp_path, "train.py")
     assert done.stdout.split() == ["train.above", "train.both", "None", "None"], done.stderr
+
+
+def test_what_is_typed_in_after_the_program_was_read_is_not_what_its_file_says(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TYPED)
+    done = run(tmp_path, "train.py")
+    assert done.stdout.split() == ["train.step", "train.Net", "train.Bare", "None", "None"], done.stderr
