@@ -68,8 +68,8 @@ def without_data(job: JobSpec, config: TrainerConfig) -> JobSpec:
 
 
 def _is_unsaid(job: JobSpec, config: TrainerConfig) -> bool:
-    """Whether the data set is the command line's default, and not because anybody chose it. A recipe is a whole job: who
-    names one has chosen its data."""
+    """Whether the data set is the command line's default, and not because anybody chose it. A recipe is a whole
+    job: who names one has chosen its data."""
     if config.dataset is not None or config.eval_dataset is not None or job.dataset.target != DEFAULT:
         return False
     keys = (word.lstrip("+~").partition("=")[0] for word in config.overrides)
