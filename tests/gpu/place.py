@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+
 import torch
 
 from flodl.probe.gpus import see_gpus
@@ -13,4 +16,4 @@ def headline(module: str) -> str:
     """What is run on which cards."""
     cards = [gpu.name for gpu in see_gpus().gpus]
     kinds = ", ".join(f"{cards.count(name)} x {name}" for name in dict.fromkeys(cards))
-    return f"`python -m {module}` on {kinds}, torch {torch.__version__}"
+    return f"`{shlex.join(['python', '-m', module, *sys.argv[1:]])}` on {kinds}, torch {torch.__version__}"
