@@ -8,17 +8,28 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import secrets
 from collections.abc import Iterator
+from io import BufferedIOBase, BufferedWriter
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from flodl.errors import FlodlError
 
-__all__ = ["AtomicFile", "LineFile", "refusal", "sync_folder", "target_of", "whole_lines", "write_atomically"]
+__all__ = [
+    "AtomicFile",
+    "LineFile",
+    "refusal",
+    "sweep_beside",
+    "sync_folder",
+    "target_of",
+    "whole_lines",
+    "write_atomically",
+]
 
 _BESIDE = re.compile(r"\.(.+)\.[0-9a-f]{8}\.tmp")
 
@@ -32,8 +43,7 @@ class AtomicFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-        self._file = self._beside.open("xb")
+        self._beside, self._file = _opened_beside(path)
         self._is_placed = False
 
     def write(self, data: bytes | memoryview) -> None:
@@ -44,9 +54,9 @@ class AtomicFile:
         """Make it durable and move it into place."""
         self._file.flush()
         os.fsync(self._file.fileno())
-        self._file.close()
         self._beside.replace(self.path)
         self._is_placed = True
+        self._file.close()
         sync_folder(self.path.parent)
 
     def abandon(self) -> None:
@@ -73,6 +83,32 @@ def write_atomically(path: Path, data: bytes) -> None:
     """Put `data` at `path`, whole or not at all."""
     with AtomicFile(path) as file:
         file.write(data)
+
+
+def sweep_beside(path: Path) -> None:
+    """Remove what writers of `path` that were killed left under temporary names; those of living ones are locked."""
+    for beside in path.parent.glob(".*.tmp"):
+        if target_of(beside.name) != path.name:
+            continue
+        with contextlib.suppress(OSError), beside.open("rb") as file:
+            _lock(file)
+            beside.unlink()
+
+
+def _opened_beside(path: Path) -> tuple[Path, BufferedWriter]:
+    """A new file under a temporary name, locked as long as it is open (also a kill ends that)."""
+    while True:
+        beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+        file = beside.open("xb")
+        with contextlib.suppress(OSError):  # a file system without locks: then nobody sweeps there
+            _lock(file)
+        if os.fstat(file.fileno()).st_nlink:
+            return beside, file
+        file.close()  # it was swept before it was locked
+
+
+def _lock(file: BufferedIOBase) -> None:
+    fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def target_of(name: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from flodl.errors import FlodlError
-from flodl.record.files import write_atomically
+from flodl.record.files import sweep_beside, write_atomically
 from flodl.record.folder import RunFolder
 from flodl.record.result import Result, read_result
 
@@ -49,8 +49,10 @@ class SweepFolder:
             return None
 
     def write_comparison(self, document: bytes, markdown: str) -> None:
-        """Both forms of it, each whole or not at all."""
+        """Both forms of it, each whole or not at all. What earlier writers left half written is removed."""
         self.path.mkdir(parents=True, exist_ok=True)
+        for path in (self.comparison_json_path, self.comparison_markdown_path, self.comparison_page_path):
+            sweep_beside(path)
         write_atomically(self.comparison_json_path, document)
         write_atomically(self.comparison_markdown_path, markdown.encode())
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,3 +81,29 @@ def test_a_damaged_result_is_none(runs: Path) -> None:
     folder.result_path.write_bytes(b"{}")
     assert SweepFolder(runs).result_of("0") is None
     assert SweepFolder(runs).result_of("1") is None
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from flodl.record.files import AtomicFile
+files = [AtomicFile(Path(sys.argv[1]) / name) for name in ("comparison.json", "comparison.md", "comparison.html")]
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_a_killed_sweep_left_of_a_comparison_is_swept_and_what_a_living_one_writes_is_not(runs: Path) -> None:
+    (runs / ".comparison.json.notes.tmp").write_text("somebody's own")
+    command = [sys.executable, "-c", WRITER, str(runs)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "ready\n"
+        SweepFolder(runs).write_comparison(b"{}", "second")
+        assert len([*runs.glob(".comparison.*.tmp")]) == 1 + 3
+        writer.kill()
+    SweepFolder(runs).write_comparison(b"{}", "third")
+    assert sorted(path.name for path in runs.iterdir()) == [
+        ".comparison.json.notes.tmp", "comparison.json", "comparison.md",
+    ]  # fmt: skip
+    assert (runs / "comparison.md").read_text() == "third"
