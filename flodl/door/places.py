@@ -38,8 +38,9 @@ def is_typed_in(callee: object) -> bool:
     The program's file may have another one of that name. A class that has no function of its own is not judged.
     """
     file = getattr(sys.modules[MAIN], "__file__", None)
-    parts = map(inspect.unwrap, vars(callee).values() if isinstance(callee, type) else [cast("Any", callee)])
-    written = {Path(part.__code__.co_filename).name for part in parts if inspect.isfunction(part)}
+    within = vars(callee).values() if isinstance(callee, type) else [callee]
+    parts = [cast("Any", inspect.unwrap(part)) for part in within if inspect.isfunction(part)]
+    written = {Path(part.__code__.co_filename).name for part in parts if hasattr(part, "__code__")}
     written.discard("<string>")  # what dataclasses write
     return isinstance(file, str) and bool(written) and Path(file).name not in written
 

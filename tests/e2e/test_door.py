@@ -42,18 +42,20 @@ print(sha256(Trainer.spec(net, torch.optim.Adam, step, config)))
 """
 
 
-def program(folder: Path, name: str, text: str, *, seconds: float = 120.0) -> subprocess.CompletedProcess[str]:
-    """Write it and run it, with its words in files: what is written there and what a rank's pipe takes differ."""
-    (folder / name).write_text(text)
+def program(folder: Path, name: str, text: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Write it and run it, with its words in files: what is written there and what a rank's pipe takes differ. "-c": it
+    is in no file."""
+    if name != "-c":
+        (folder / name).write_text(text)
     out, err = folder / f"{name}.out", folder / f"{name}.err"
     with out.open("wb") as stdout, err.open("wb") as stderr:
         code = subprocess.run(
-            [sys.executable, name],
+            [sys.executable, *([name, text] if name == "-c" else [name]), *words],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "200"},
             stdout=stdout,
             stderr=stderr,
-            timeout=seconds,
+            timeout=120.0,
         ).returncode
     return subprocess.CompletedProcess(name, code, out.read_text(), err.read_text())
 
@@ -82,21 +84,67 @@ def test_a_start_that_ranks_would_repeat_is_refused_with_the_remedy(tmp_path: Pa
     assert 'put the start under `if __name__ == "__main__":`' in " ".join(done.stderr.split())
 
 
-IN_A_NOTEBOOK = """
-    import io, sys
-    cell = sys.stdout = io.StringIO()  # as a cell of a notebook: no descriptor, nothing to set
-    torch.set_num_threads(2)
-    (torch.randn(600, 600) @ torch.randn(600, 600)).exp().sum()
-    config ="""
+# A kernel of a notebook, but for Jupyter: cells that are in no file, output without a descriptor, threads that are at
+# work while it is forked from, handlers of SIGINT for each cell and none between them, and what rich knows it by.
+KERNEL = """
+import builtins, io, itertools, os, signal, sys, threading, time, types
+
+def work():
+    for number in itertools.count():
+        time.sleep(0.001)
+
+threading.Thread(target=work, daemon=True).start()
+builtins.get_ipython, os.environ["FORCE_COLOR"] = type("ZMQInteractiveShell", (), {}), "1"
+sys.modules["__main__"] = user = types.ModuleType("__main__")
+words, sys.stdout = sys.stdout, io.StringIO()
+for number, path in enumerate(sys.argv[1:]):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with open(path) as cell:
+        exec(compile(cell.read(), f"/tmp/ipykernel_1/{number}.py", "exec"), vars(user))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+words.write(sys.stdout.getvalue())
+"""
+BEFORE = """import torch
+torch.set_num_threads(2)
+(torch.randn(600, 600) @ torch.randn(600, 600)).exp().sum()
+"""
+AGAIN = """
+import time
+class Net(nn.Linear):
+    def __init__(self):
+        super().__init__(8, 2)
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.5)
+
+def step(model, batch):
+    time.sleep(0.01)
+    return F.cross_entropy(model(batch[0]), batch[1])
+
+run = Trainer.run(Net, sgd, step, config.replace(save_path="runs/again", eval_fn=None, eval_result_fn=None))
+"""
+INTERRUPTED = """
+import os, signal, threading
+from flodl import Interrupted
+assert run.next_metrics() is not None
+threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
+try:
+    run.join()
+except Interrupted as error:
+    print("interrupted:", error, (run.folder / "checkpoints" / "weights.safetensors").exists())
+"""
 
 
-def test_closures_and_data_in_memory_train_here_after_torch_has_computed_in_threads(tmp_path: Path) -> None:
-    text = PROGRAMS["watch.py"].replace("    config =", IN_A_NOTEBOOK, 1)
-    done = program(tmp_path, "watch.py", text + "    sys.__stdout__.write(cell.getvalue())\n")
+def test_cells_of_a_notebook_train_what_lives_in_them_and_an_interrupted_one_ends_its_run_saved(tmp_path: Path) -> None:
+    for name, cell in (("before", BEFORE), ("watch", PROGRAMS["watch.py"]), ("again", AGAIN), ("then", INTERRUPTED)):
+        (tmp_path / name).write_text(cell)
+    done = program(tmp_path, "-c", KERNEL, "before", "watch", "again", "then")
     assert done.returncode == 0, done.stdout + done.stderr
     told = re.search(r"weights \(2, 8\), accuracy (\d\.\d\d)", done.stdout)
     assert told is not None, done.stdout
     assert float(told[1]) > 0.9
+    assert "interrupted: SIGINT True" in done.stdout
+    assert "\nepoch   1/100  loss " in done.stdout, "plain text: no output of its own for each line, nothing that moves"
     result = json.loads((tmp_path / "runs" / "watched" / "result.json").read_text())
     assert (result["status"], result["exit_code"], result["reason"]) == ("stopped", 0, "good enough")
     with command(tmp_path, "task=rerun", "spec=runs/watched/spec.json", "hydra.run.dir=run") as run:
@@ -185,5 +233,5 @@ def test_a_program_that_ends_without_join_waits_for_its_run_and_a_figure_without
 ) -> None:
     done = program(tmp_path, "unjoined.py", UNJOINED)
     result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert (result["status"], result["exit_code"]) == ("failed", 2), done.stdout + done.stderr
-    assert "callbacks.eval_fn: gave a figure named ''" in result["reason"]
+    assert (result["status"], result["exit_code"]) == ("failed", 3), done.stdout + done.stderr
+    assert "callbacks.eval_fn gave a figure that cannot be recorded: the name ''" in result["reason"]
