@@ -15,7 +15,7 @@ from paramiko.config import SSH_PORT
 from flodl.errors import HostUnready
 from flodl.ports import HostCall
 from flodl_launch.gate import TRIES, DroppedError
-from flodl_launch.known import UnknownKeyError, fingerprint, known_hosts_files
+from flodl_launch.known import RevokedKeyError, UnknownKeyError, fingerprint, known_keys, server_name
 from flodl_launch.route import Hop
 
 __all__ = ["Attempt", "NoKeyError", "SlowLoginError", "unready"]
@@ -66,16 +66,26 @@ def _unknown_key(attempt: Attempt, error: UnknownKeyError) -> HostUnready:
 
 
 def _changed_key(attempt: Attempt, error: paramiko.BadHostKeyException) -> HostUnready:
-    ssh = attempt.call.spec.ssh
-    name = attempt.hop
-    named = f"[{attempt.hop.host}]:{attempt.hop.port}" if _port(attempt) else attempt.hop.host
-    known = known_hosts_files(ssh.known_hosts)
-    file = next((file for file in known if file.exists() and paramiko.HostKeys(str(file)).lookup(named)), known[0])
+    hop = attempt.hop
+    revoked = next((entry for entry in hop.policy.revoked if entry.key == error.key), None)
+    if revoked is not None:
+        return _revoked_key(attempt, RevokedKeyError(revoked))
+    entry = next(entry for entry in known_keys(hop.known, hop.host, hop.port) if entry.key == error.expected_key)
+    named = server_name(hop.host, hop.port)
+    forget = f"`ssh-keygen -f {shlex.quote(str(entry.file))} -R {shlex.quote(named)}`"
     return attempt.unready(
         "host_key_changed",
-        f"{name} shows the host key {fingerprint(error.key)}, but {fingerprint(error.expected_key)} is known: "
+        f"{hop} shows the host key {fingerprint(error.key)}, but {fingerprint(error.expected_key)} is known: "
         "another machine answers, or it was installed anew",
-        f"if you know why, `ssh-keygen -f {shlex.quote(str(file))} -R {shlex.quote(named)}`",
+        f"if you know why, {forget if entry.is_named else f'correct {entry.place}'}",
+    )
+
+
+def _revoked_key(attempt: Attempt, error: RevokedKeyError) -> HostUnready:
+    return attempt.unready(
+        "host_key_changed",
+        f"{attempt.hop} shows the host key {fingerprint(error.entry.key)}, which {error.entry.place} says was revoked",
+        "give that host a new key: whoever holds the old one can pretend to be it",
     )
 
 
@@ -152,6 +162,7 @@ def _no_ssh(attempt: Attempt, error: Exception) -> HostUnready:
 
 _TELLERS: tuple[tuple[type[Exception], Callable[[Attempt, Any], HostUnready]], ...] = (
     (UnknownKeyError, _unknown_key),
+    (RevokedKeyError, _revoked_key),
     (paramiko.BadHostKeyException, _changed_key),
     (paramiko.AuthenticationException, _no_login),
     (NoKeyError, _no_login),

@@ -20,7 +20,7 @@ from flodl.ports import HostCall
 from flodl.spec.cluster import SshSpec
 from flodl_launch.channel import SignalTransport
 from flodl_launch.command import plain_fault
-from flodl_launch.known import AcceptNew, Reject, known_hosts_files
+from flodl_launch.known import AcceptNew, Reject, known_hosts_files, known_keys, let_in
 from flodl_launch.settings import read_settings
 
 __all__ = ["CONNECT_SECONDS", "Hop", "route"]
@@ -113,10 +113,10 @@ def _hop(ssh: SshSpec, config: fabric.Config, name: str) -> Hop:
     named = connection.connect_kwargs.get("key_filename", [])  # ~/.ssh/config may name files that are not there
     connection.connect_kwargs["key_filename"] = [file for file in named if Path(file).exists()]
     files = known_hosts_files(ssh.known_hosts, connection.ssh_config.get("userknownhostsfile", "").split())
-    for file in files:
-        if file.exists():
-            connection.client.load_system_host_keys(str(file))
-    policy = AcceptNew(files[0]) if ssh.host_key_policy == "accept_new" else Reject()
+    keys = known_keys(files, str(connection.host), int(connection.port))
+    let_in(connection.client, str(connection.host), int(connection.port), keys)
+    revoked = [entry for entry in keys if entry.is_revoked]
+    policy = AcceptNew(files[0], revoked) if ssh.host_key_policy == "accept_new" else Reject(revoked)
     connection.client.set_missing_host_key_policy(policy)
     return Hop(connection, policy, files)
 

@@ -155,6 +155,61 @@ def test_a_hashed_known_hosts_file_is_understood(sshd: Sshd) -> None:
     log_in(sshd.call()).close()
 
 
+LINES = {
+    "its own name": "[127.0.0.1]:{port} {key}",
+    "one of several names": "elsewhere,[127.0.0.1]:{port} {key} a comment",
+    "a pattern": "[127.0.0.*]:* {key}",
+    "a pattern of single signs": "[???.0.0.1]:{port} {key}",
+    "a pattern that leaves it out": "[127.0.0.*]:*,![127.0.0.1]:* {key}",
+    "a pattern of other hosts": "*.example.org {key}",
+    "brackets that are no pattern of one sign": "[127.0.0.12]:{port} {key}",
+    "its host on the usual port": "127.0.0.1 {key}",
+    "another key first, for others": "* {other}\n[127.0.0.9]:{port} {key}",
+    "revoked": "@revoked [127.0.0.1]:{port} {key}",
+    "revoked by a pattern, and known": "[127.0.0.1]:{port} {key}\n@revoked * {key}",
+    "another one revoked": "@revoked * {other}\n[127.0.0.1]:{port} {key}",
+    "an authority": "@cert-authority * {key}",
+    "lines that say nothing": "# x\n\n@revoked\nelsewhere\n|1|x|y {key}\n127.0.0.2 ssh-ed25519 ***\n"
+    "[127.0.0.1]:{port} {key}",
+}
+
+
+@pytest.mark.parametrize("form", LINES)
+def test_a_file_of_known_hosts_is_read_as_openssh_reads_it(form: str, sshd: Sshd, tmp_path: Path) -> None:
+    other = " ".join(Path(f"{keygen(tmp_path / 'other')}.pub").read_text().split()[:2])
+    key = " ".join(Path(f"{sshd.host_key}.pub").read_text().split()[:2])
+    known = tmp_path / "known_hosts"
+    known.write_text(LINES[form].format(port=sshd.port, key=key, other=other) + "\n")
+    options = [f"UserKnownHostsFile={known}", "GlobalKnownHostsFile=/dev/null", "StrictHostKeyChecking=yes"]
+    words = ["ssh", "-F", "none", "-i", str(sshd.identity), "-p", str(sshd.port), "-o", "BatchMode=yes"]
+    words += [word for option in options for word in ("-o", option)]
+    by_hand = subprocess.run([*words, f"{USER}@127.0.0.1", "true"], capture_output=True, timeout=30, check=False)
+    call = sshd.call(known_hosts=str(known))
+    if by_hand.returncode == 0:
+        log_in(call).close()
+    else:
+        assert refusal(call).kind in ("host_key_unknown", "host_key_changed")
+
+
+def test_a_revoked_key_is_refused_as_such_and_never_taken_anew(sshd: Sshd) -> None:
+    key = " ".join(Path(f"{sshd.host_key}.pub").read_text().split()[:2])
+    for line in (f"@revoked * {key}\n", f"@revoked * {key}\n[127.0.0.1]:{sshd.port} {key}\n"):
+        sshd.known_hosts.write_text(line)
+        for policy in ("reject", "accept_new"):
+            found = refusal(sshd.call(host_key_policy=policy))
+            assert f"line 1 of {sshd.known_hosts} says was revoked" in found.message
+        assert sshd.known_hosts.read_text() == line
+    assert "Accepted" not in sshd.log()
+
+
+def test_a_key_that_a_pattern_contradicts_is_told_by_its_line(sshd: Sshd, tmp_path: Path) -> None:
+    other = Path(f"{keygen(tmp_path / 'other')}.pub").read_text()
+    sshd.known_hosts.write_text(f"# ours\n[127.0.0.*]:* {other}")
+    found = refusal(sshd.call())
+    assert found.kind == "host_key_changed"
+    assert found.remedy == f"if you know why, correct line 2 of {sshd.known_hosts}"
+
+
 def test_the_cluster_files_known_hosts_is_the_only_one() -> None:
     assert known_hosts_files("/x", ["/y"]) == (Path("/x"),)
     assert known_hosts_files(None, ["/y"])[0] == Path("/y")
