@@ -6,11 +6,15 @@ from __future__ import annotations
 import errno
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
-__all__ = ["clean", "is_serious", "no_write", "plain_name", "short_path", "typed"]
+__all__ = ["clean", "hydra_text", "is_serious", "no_write", "plain_name", "short_path", "typed"]
 
 _PLAIN = re.compile(r"[\w./:+%@-]+", re.ASCII)
+_NO_TEXT = re.compile(r"null|true|false|[+-]?(inf|nan|(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(e[+-]?\d+)?)", re.I | re.ASCII)
+_ESCAPED = re.compile(r"[\\()\[\]{}:=, \t]")  # in a map's keys, which Hydra does not quote
 
 # ECMA-48: CSI sequences; OSC, DCS, APC, PM and SOS strings up to their terminator; any other two-byte escape.
 _ESCAPES = re.compile(
@@ -66,10 +70,35 @@ def short_path(path: Path) -> str:
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
-def typed(key: str, value: str) -> str:
+def typed(key: str, value: object) -> str:
     """key=value as it is typed: quoted for Hydra where it has to be, and then for the shell."""
-    if _PLAIN.fullmatch(value):
-        return f"{key}={value}"
-    quoted = re.sub(r"(\\*)'", lambda found: f"{found[1] * 2}\\'", value)
-    quoted = re.sub(r"\\+$", lambda found: found[0] * 2, quoted)
-    return shlex.quote(f"{key}='{quoted}'")
+    return shlex.quote(f"{key}={hydra_text(value)}")
+
+
+def hydra_text(value: object) -> str:
+    """A plain value in Hydra's grammar: read back, it is the same."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return value if _PLAIN.fullmatch(value) and not _NO_TEXT.fullmatch(value) else _quoted(value)
+        case Mapping():
+            pairs = cast("Mapping[object, object]", value).items()
+            return (
+                "{" + ",".join(f"{_ESCAPED.sub(_escape, str(name))}:{hydra_text(part)}" for name, part in pairs) + "}"
+            )
+        case list() | tuple():
+            return "[" + ",".join(hydra_text(part) for part in cast("list[object]", value)) + "]"
+        case _:
+            return str(value)
+
+
+def _quoted(text: str) -> str:
+    inner = re.sub(r"(\\*)'", lambda found: f"{found[1] * 2}\\'", text)
+    return "'" + re.sub(r"\\+$", lambda found: found[0] * 2, inner) + "'"
+
+
+def _escape(found: re.Match[str]) -> str:
+    return f"\\{found[0]}"

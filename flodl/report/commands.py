@@ -9,6 +9,7 @@ from flodl.record.choices import read_choices
 from flodl.record.folder import RunFolder
 from flodl.report.arm import SEED, Arm
 from flodl.report.compared import Compared
+from flodl.report.differences import key_of
 
 __all__ = ["commands", "were_typed"]
 
@@ -30,19 +31,15 @@ def _command(arms: Sequence[Arm], changes: Sequence[str]) -> str:
     """ "" where an override was told shortly. Several seeds stay several."""
     if not arms or any(not _is_whole(text) for arm in arms for text in arm.overrides):
         return ""
-    seeds = {text.partition("=")[2]: None for arm in arms for text in arm.overrides if _key(text) == SEED}
-    had = [text for text in arms[0].overrides if _key(text) != SEED]
+    seeds = {text.partition("=")[2]: None for arm in arms for text in arm.overrides if key_of(text) == SEED}
+    had = [text for text in arms[0].overrides if key_of(text) != SEED]
     had += [f"{SEED}={','.join(seeds)}"] if seeds else []
-    changed = {_key(text) for text in changes}
-    words = [*(text for text in had if _key(text) not in changed), *changes]
-    if any(_key(text) == "experiment" for text in words):
+    changed = {key_of(text) for text in changes}
+    words = [*(text for text in had if key_of(text) not in changed), *changes]
+    if any(key_of(text) == "experiment" for text in words):
         words.append(SWEEPS)
-    many = any(_key(text) == SEED and "," in text for text in words)
+    many = any(key_of(text) == SEED and "," in text for text in words)
     return shlex.join(["python", "-m", "flodl", *(["-m"] if many else []), *words])
-
-
-def _key(text: str) -> str:
-    return text.lstrip("+").partition("=")[0].partition("@")[0]
 
 
 def _is_whole(text: str) -> bool:

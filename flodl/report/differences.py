@@ -14,9 +14,10 @@ import msgspec
 
 from flodl.record.choices import read_choices
 from flodl.record.folder import RunFolder
+from flodl.record.text import hydra_text
 from flodl.report.arm import SEED
 
-__all__ = ["Job", "job_in", "overrides_of"]
+__all__ = ["Job", "job_in", "key_of", "overrides_of"]
 
 # how a run was started, called and watched, not what it was
 NOT_COMPARED = ("launch", "trusted_targets", "cluster.controller", "name", "objective", "logger", "sim",
@@ -59,7 +60,7 @@ def job_in(folder: RunFolder) -> Job:
     found = read_choices(folder.choices_path)
     if found.chosen.get("task") == "train":
         return Job(keys, plain.schema, found.chosen, found.typed)
-    typed = {_key_of(text) for text in found.typed}  # task=resume: all else is that of the run that it went on from
+    typed = {key_of(text) for text in found.typed}  # task=resume: all else is that of the run that it went on from
     return Job(keys, plain.schema, {group: name for group, name in found.chosen.items() if group in typed})
 
 
@@ -104,7 +105,7 @@ def _names(group: str, keys: Sequence[str], jobs: Sequence[Job]) -> list[str]:
 
 
 def _is_typed(key: str, jobs: Sequence[Job]) -> bool:
-    return any(_key_of(text) == key for job in jobs for text in job.typed)
+    return any(key_of(text) == key for job in jobs for text in job.typed)
 
 
 def _varies(key: str, jobs: Sequence[Job], names: Sequence[str]) -> bool:
@@ -126,11 +127,12 @@ def _typed_by_all(jobs: Sequence[Job], differing: set[str]) -> tuple[str, ...]:
     if len(jobs) < 2:
         return ()
     common = [text for text in jobs[0].typed if all(text in job.typed for job in jobs[1:])]
-    return tuple(text for text in common if _key_of(text) not in {*differing, "task", SEED}
-                 and not _lies_in(_key_of(text), NOT_COMPARED))  # fmt: skip
+    return tuple(text for text in common if key_of(text) not in {*differing, "task", SEED}
+                 and not _lies_in(key_of(text), NOT_COMPARED))  # fmt: skip
 
 
-def _key_of(text: str) -> str:
+def key_of(text: str) -> str:
+    """The key, or group, that an override is about."""
     return text.lstrip("+~").partition("=")[0].partition("@")[0]
 
 
@@ -144,17 +146,18 @@ def _has_several(key: str, jobs: Sequence[Job]) -> bool:
 
 
 def _texts(job: Job, keys: Iterable[str], jobs: Sequence[Job]) -> list[str]:
+    added = {key_of(text) for other in jobs for text in other.typed if text.startswith("+")}  # no choice has these
     texts: list[str] = []
     for key in keys:
         if key in job.keys:
-            texts.append(f"{key}={_text(job.keys[key])}")
+            texts.append(f"{'++' if key in added else ''}{key}={_text(job.keys[key])}")
         elif not job.has_part_of(key) and any(key in other.keys and other.schema == job.schema for other in jobs):
             texts.append(f"~{key}")
     return texts
 
 
 def _named(texts: Sequence[str]) -> tuple[str, ...]:
-    seeds = [text for text in texts if _key_of(text) == SEED]
+    seeds = [text for text in texts if key_of(text) == SEED]
     others = [text for text in texts if text not in seeds]
     if len(others) > MANY:
         others = [*others[:MANY], f"({len(others) - MANY} more: {_hash_of(others[MANY:])})"]
@@ -182,6 +185,6 @@ def _hash_of(texts: Sequence[str]) -> str:
 
 
 def _text(value: object) -> str:
-    """A value; of a long one the beginning, and a hash for the rest."""
-    text = msgspec.json.encode(value).decode() if isinstance(value, dict | list | bool | None) else str(value)
+    """A value as it is typed; of a long one the beginning, and a hash for the rest."""
+    text = hydra_text(value)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({_hash_of([text])})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 from flodl.record.text import typed
@@ -19,6 +18,5 @@ def how_it_goes_on(job: JobSpec, folder: Path) -> str:
             f"to go on, run the program again with resume_from={str(folder)!r} in its TrainerConfig: its "
             f"{', '.join(live)} {'live' if len(live) > 1 else 'lives'} in it alone, which task=resume cannot know"
         )
-    trust = f"trusted_targets=[{','.join(job.trusted_targets)}]" if job.trusted_targets else ""
-    words = [typed("run", str(folder)), *([shlex.quote(trust)] if trust else [])]
-    return f"python -m flodl task=resume {' '.join(words)}"
+    words = {"run": str(folder)} | ({"trusted_targets": job.trusted_targets} if job.trusted_targets else {})
+    return f"python -m flodl task=resume {' '.join(typed(key, value) for key, value in words.items())}"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
-from hypothesis import given
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import QuotedString
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from flodl.record.text import clean, is_serious, plain_name
+from flodl.record.text import clean, hydra_text, is_serious, plain_name, typed
 
 
 @pytest.mark.parametrize(
@@ -73,3 +77,29 @@ def test_a_label_becomes_a_file_name(label: str, expected: str) -> None:
 def test_two_labels_never_share_a_file_name(one: str, other: str) -> None:
     if one and other and one != other and not any("\ud800" <= c <= "\udfff" for c in one + other):
         assert plain_name(one) != plain_name(other)
+
+
+NAMES = st.from_regex(r"[a-z_][a-z_ :=,\[\](){}\\.0-9]*", fullmatch=True)
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters(codec="utf-8")),
+    lambda inside: st.lists(inside, max_size=3) | st.dictionaries(NAMES, inside, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(PLAIN)
+def test_a_value_that_is_typed_is_read_back_by_hydra_as_it_was(value: object) -> None:
+    assume("${" not in str(value))  # which no job holds
+    assert shlex.split(typed("key", value)) == [f"key={hydra_text(value)}"]
+    read = OverridesParser.create().parse_override(f"key={hydra_text(value)}")
+    assert not read.is_sweep_override()
+    assert plain(read.value()) == value
+
+
+def plain(read: object) -> object:
+    """Without Hydra's marks of what was quoted."""
+    if isinstance(read, QuotedString):
+        return read.text
+    if isinstance(read, dict):
+        return {name: plain(part) for name, part in read.items()}
+    return [plain(part) for part in read] if isinstance(read, list) else read

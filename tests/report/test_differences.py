@@ -6,6 +6,9 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
 from flodl.record.choices import read_choices
 from flodl.report.differences import Job, overrides_of
 
@@ -96,3 +99,18 @@ def test_what_hydra_left_is_read_and_what_it_did_not_leave_is_no_choice(tmp_path
     for damaged in ("[", "hydra: 3", "hydra: {runtime: {choices: 1}}", "\x00", "- a"):
         path.write_text(damaged)
         assert read_choices(path).chosen == {}, damaged
+
+
+def test_what_sets_runs_apart_can_be_typed_whatever_it_is() -> None:
+    values = ["a b", "a,b", "null", "7", "it's", "größe", "a=b", "range(1,3)", "", "two\nlines", "x\\", "#1", None,
+              True, 1e-7, ["a,b", "c d"], {"a b:c": {"_target_": "mine.net", "parts": [1, None, "1"]}}]  # fmt: skip
+    jobs = [job("mlp", "digits", f"+model.note={n}", model__note=value) for n, value in enumerate(values)]
+    for value, (text,) in zip(values, overrides_of(jobs), strict=True):
+        read = OverridesParser.create().parse_override(text)
+        assert (read.key_or_group, read.is_force_add(), read.is_sweep_override()) == ("model.note", True, False)
+        assert plain(read.value()) == value
+        assert type(plain(read.value())) is type(value)
+
+
+def plain(read: object) -> object:
+    return OmegaConf.to_container(OmegaConf.create({"value": read}))["value"]  # pyright: ignore
