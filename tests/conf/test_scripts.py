@@ -6,12 +6,13 @@ import pytest
 
 from flodl.spec.elche import MODES
 from tests.conf.composing import job
-from tests.gpu import ddp, modes, test_command, test_deaths
+from tests.gpu import ddp, modes, test_command, test_deaths, test_probe
 
 pytestmark = pytest.mark.usefixtures("composing")
 
 JOBS: dict[str, tuple[str, ...]] = {
     "deaths": (*test_deaths.JOB, *test_deaths.SLICED, "elche=nccl_sync"),
+    "probe": test_probe.JOB,
     "signals": (*test_deaths.WIDE, "elche=nccl_cadence"),
     **{f"command-{mode}": (*test_command.JOB, f"elche={mode}") for mode in MODES},
     **{f"ddp-{name}": (*ddp.COMMON, *words) for name, words in ddp.JOBS.items()},

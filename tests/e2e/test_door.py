@@ -20,6 +20,7 @@ from tests.e2e.command import command
 from tests.engine.live import ROOT
 
 PAGE = (ROOT / "docs" / "python.md").read_text()
+CELL = re.search(r"```python\n(# cell 1\n.*?)```", PAGE, re.DOTALL)
 PROGRAMS = {match[2]: match[1] for match in re.finditer(r"```python\n(# (\w+\.py)\n.*?)```", PAGE, re.DOTALL)}
 CHOICES = {
     "model": "_target_: train.net",
@@ -108,26 +109,11 @@ BEFORE = """import torch
 torch.set_num_threads(2)
 (torch.randn(600, 600) @ torch.randn(600, 600)).exp().sum()
 """
-AGAIN = """
-import time
-class Net(nn.Linear):
-    def __init__(self):
-        super().__init__(8, 2)
-
-def sgd(parameters):
-    return torch.optim.SGD(parameters, lr=0.5)
-
-def step(model, batch):
-    time.sleep(0.01)
-    return F.cross_entropy(model(batch[0]), batch[1])
-
-run = Trainer.run(Net, sgd, step, config.replace(save_path="runs/again", eval_fn=None, eval_result_fn=None))
-"""
 INTERRUPTED = """
 import os, signal, threading
 from flodl import Interrupted
 assert run.next_metrics() is not None
-threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
+threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGINT]).start()
 try:
     run.join()
 except Interrupted as error:
@@ -136,7 +122,8 @@ except Interrupted as error:
 
 
 def test_cells_of_a_notebook_train_what_lives_in_them_and_an_interrupted_one_ends_its_run_saved(tmp_path: Path) -> None:
-    for name, cell in (("before", BEFORE), ("watch", PROGRAMS["watch.py"]), ("again", AGAIN), ("then", INTERRUPTED)):
+    assert CELL is not None
+    for name, cell in (("before", BEFORE), ("watch", PROGRAMS["watch.py"]), ("again", CELL[1]), ("then", INTERRUPTED)):
         (tmp_path / name).write_text(cell)
     done = program(tmp_path, "-c", KERNEL, "before", "watch", "again", "then")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -54,6 +54,8 @@ def test_a_key_is_told_where_it_was_typed_or_where_one_choice_has_several_values
 def test_what_everybody_typed_is_told_once_for_all_and_a_seed_last() -> None:
     runs = [job("mlp", "digits", "cluster=rehearsal", f"trainer.seed={n}", "name=x", trainer__seed=n) for n in (0, 1)]
     assert overrides_of(runs) == [("cluster=rehearsal", "trainer.seed=0"), ("cluster=rehearsal", "trainer.seed=1")]
+    nets = [job("mlp", "digits", "model=mlp", f"model.hidden=[{n}]", model__hidden=[n]) for n in (8, 9)]
+    assert overrides_of(nets) == [("model=mlp", "model.hidden=[8]"), ("model=mlp", "model.hidden=[9]")]
 
 
 def test_a_run_that_chose_nothing_has_the_name_of_one_that_is_like_it_or_tells_its_keys() -> None:
