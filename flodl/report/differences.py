@@ -73,18 +73,20 @@ def overrides_of(jobs: Sequence[Job]) -> list[tuple[str, ...]]:
     groups = sorted(dict.fromkeys(key.partition(".")[0] for key in differing), key=_place)
     told: list[list[str]] = [[] for _ in jobs]
     explained: set[str] = set()
+    chosen: set[str] = set()  # groups that are told by their choice
     for group in groups:
         keys = [key for key in differing if key.partition(".")[0] == group]
         names = _names(group, keys, jobs)
         if len(set(names)) < 2:
             continue
+        chosen.add(group)
         explained.update(key for key in keys if not _is_typed(key, jobs) and not _varies(key, jobs, names))
         says_more = len(set(names) - {""}) > 1
         for texts, name, job in zip(told, names, jobs, strict=True):
             texts.extend(([f"{group}={name}"] if says_more else []) if name else _texts(job, keys, jobs))
     rest = [key for key in differing if key not in explained and not _is_echo(key, explained, jobs)]
     rest.sort(key=lambda key: (not _is_typed(key, jobs), _place(key)))
-    shared = _typed_by_all(jobs, {*differing, *groups})
+    shared = _typed_by_all(jobs, {*differing, *chosen})
     return [(*shared, *_named([*texts, *(text for text in _texts(job, rest, jobs) if text not in texts)]))
             for texts, job in zip(told, jobs, strict=True)]  # fmt: skip
 
