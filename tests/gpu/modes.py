@@ -27,7 +27,8 @@ SLOW = 0.4
 MODES = ("nccl_cadence", "cpu_async", "nccl_sync")
 JOB = ("model=resnet20", "model.width=64", "dataset=synthetic", "dataset.num_samples=102400",
        "dataset.image_shape=[3,32,32]", "dataset.noise=4.0", "trainer.batch_size=1024", "trainer.compile=false",
-       "trainer.precision=bfloat16", "scheduler=constant", "optim.lr=0.05", "trainer.reports_per_epoch=4", "eval=off")  # fmt: skip
+       "trainer.precision=bfloat16", "scheduler=constant", "optim.lr=0.05", "trainer.reports_per_epoch=4",
+       "eval=off")  # fmt: skip
 
 
 def words_of(mode: str, gpus: int) -> list[str]:
