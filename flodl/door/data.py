@@ -72,5 +72,5 @@ def _is_unsaid(job: JobSpec, config: TrainerConfig) -> bool:
     job: who names one has chosen its data."""
     if config.dataset is not None or config.eval_dataset is not None or job.dataset.target != DEFAULT:
         return False
-    keys = (word.lstrip("+~").partition("=")[0] for word in config.overrides)
+    keys = (word.lstrip("+").partition("=")[0] for word in config.overrides)
     return not any(key in ("dataset", "experiment") or key.startswith("dataset.") for key in keys)

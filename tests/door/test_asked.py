@@ -125,7 +125,9 @@ def test_a_config_and_a_loop_that_are_none_are_told_too() -> None:
 def test_an_own_model_without_data_is_refused_whoever_names_it_and_a_shipped_one_has_its_own(model: Any) -> None:
     bare, say = TrainerConfig(), "is missing: the model is one of your own"
     assert told(model, parts.sgd, parts.step, dataset=None)["dataset"].startswith(say)
-    assert told(model, parts.sgd, parts.step, dataset=None, overrides=("trainer.seed=3",))["dataset"].startswith(say)
+    assert told(model, parts.sgd, parts.step, dataset=None, overrides=("trainer.seed=3", "~experiment"))[
+        "dataset"
+    ].startswith(say)
     words = ("dataset=digits", "dataset.num_eval=99", "dataset=synthetic", "experiment=quickstart")
     for said in (TrainerConfig(dataset="digits"), *(TrainerConfig(overrides=(word,)) for word in words)):
         assert Trainer.spec(model, parts.sgd, parts.step, said).dataset.target.startswith("flodl.datasets.")
