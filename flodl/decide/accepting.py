@@ -10,6 +10,7 @@ from flodl.decide.ordering import next_order
 from flodl.decide.rounds import Order
 from flodl.decide.saving import ask_save
 from flodl.decide.stopping import judge_figures, judge_progress
+from flodl.decide.totals import training_figures
 from flodl.spec.stop import TRAIN
 
 __all__ = ["accept_order", "reclaim_dead"]
@@ -109,6 +110,6 @@ def _ended_epochs(mind: Mind, order: Order, at: float) -> list[Command]:
         )
         told.append(EpochEnded(metrics=metrics, reason=f"the last sample of epoch {epoch} is accepted"))
         if state.ledger.epoch is not None:
-            figures = {**({} if metrics.loss is None else {"loss": metrics.loss}), **metrics.scalars}
-            told += judge_figures(mind, {f"{TRAIN}{name}": value for name, value in figures.items()}, at)
+            figures = {f"{TRAIN}{name}": value for name, value in training_figures(metrics).items()}
+            told += judge_figures(mind, figures, at)
     return told

@@ -6,7 +6,16 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["EpochMetrics", "IntervalMetrics", "RankEpoch", "RankTotals", "Reduction", "RunTotals", "Scalar"]
+__all__ = [
+    "EpochMetrics",
+    "IntervalMetrics",
+    "RankEpoch",
+    "RankTotals",
+    "Reduction",
+    "RunTotals",
+    "Scalar",
+    "training_figures",
+]
 
 Reduction = Literal["mean", "sum", "max", "min", "last"]
 
@@ -106,6 +115,12 @@ class IntervalMetrics(_Figures, frozen=True, kw_only=True):
     phase: str
     divergence: float
     learning_rate: float
+
+
+def training_figures(metrics: EpochMetrics | IntervalMetrics) -> dict[str, float]:
+    """What the training itself tells. `loss` is the run's own: a figure of the step by that name is none beside it."""
+    loss = {} if metrics.loss is None else {"loss": metrics.loss}
+    return loss | {name: value for name, value in sorted(metrics.scalars.items()) if name != "loss"}
 
 
 class RankTotals(_Figures, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from flodl.decide.totals import EpochMetrics, IntervalMetrics
+from flodl.decide.totals import EpochMetrics, IntervalMetrics, training_figures
 from flodl.record.result import Result
 from flodl.spec.job import JobSpec
 from flodl.spec.stop import wants_less
@@ -76,7 +76,6 @@ def _value(name: str, found: Mapping[str, float], *, is_lost: bool) -> tuple[flo
 
 
 def _of_training(metrics: EpochMetrics | IntervalMetrics) -> dict[str, float]:
-    loss = {} if metrics.loss is None else {"train/loss": metrics.loss}
-    own = {f"train/{name}": value for name, value in sorted(metrics.scalars.items())}
+    own = {f"train/{name}": value for name, value in training_figures(metrics).items()}
     plain = {name: float(getattr(metrics, name)) for name in _OF_EPOCHS}
-    return {**loss, **own, **plain, "epoch": float(metrics.epoch + 1)}
+    return {**own, **plain, "epoch": float(metrics.epoch + 1)}

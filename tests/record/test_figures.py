@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from flodl.decide.totals import training_figures
 from flodl.record.figures import of_epoch, of_objective, of_result
 from flodl.spec.codec import decode_job
 from flodl.spec.job import JobSpec
@@ -21,6 +22,13 @@ def test_an_epoch_tells_of_training_evaluation_and_every_rank() -> None:
     assert (told["train/loss"], told["train/größe/λ"], told["eval/accuracy"]) == (0.375, 2.0, 0.9)
     assert (told["rank/0/batches"], told["rank/1/batches"]) == (20, 8)
     assert "train/loss" not in of_epoch(epoch(1, loss=None)), "what is not finite is absent"
+
+
+def test_a_figure_of_the_steps_that_is_called_loss_does_not_pass_for_the_loss() -> None:
+    named = {"loss": 64.0, "kl": 2.0}
+    assert of_epoch(epoch(1, loss=0.5, scalars=named))["train/loss"] == 0.5
+    assert "train/loss" not in of_epoch(epoch(1, loss=None, scalars=named))
+    assert training_figures(epoch(1, loss=0.5, scalars=named)) == {"loss": 0.5, "kl": 2.0}
 
 
 def test_a_sweep_is_told_the_evaluated_loss_else_that_of_training() -> None:
