@@ -150,6 +150,8 @@ class RunHandle:
                 self._error = error
             finally:
                 self._telling.end(lambda: bool(self._hurry_reason))
+                with self._lock:
+                    self._world = None  # a notebook keeps its handles
                 self._over.set()
 
         self._signals.begin()
@@ -184,8 +186,9 @@ class RunHandle:
     def hurry(self, reason: str) -> None:
         """It was told again: everything ends now."""
         self._hurry_reason = reason
-        if self._world is not None:
-            self._world.hurry(reason)
+        world = self._world
+        if world is not None:
+            world.hurry(reason)
 
     def _hear_signals(self) -> None:
         """The program waits: whoever interrupts that means the run."""

@@ -39,7 +39,8 @@ class ProgramSignals:
 
     def begin(self) -> None:
         """Take over what is unclaimed."""
-        _under_way[:] = [*_others(self), self]
+        with _lock:
+            _under_way[:] = [*_others(self), self]
         if threading.current_thread() is threading.main_thread():
             for number, usual in _UNCLAIMED.items():
                 if signal.getsignal(number) is usual:
@@ -47,7 +48,8 @@ class ProgramSignals:
 
     def end(self) -> None:
         """Give back what is still ours, where no other run is under way. Idempotent."""
-        _under_way[:] = _others(self)
+        with _lock:
+            _under_way[:] = _others(self)
         if not _under_way:
             _give_back()
 
@@ -66,6 +68,7 @@ class ProgramSignals:
 
 
 _under_way: list[ProgramSignals] = []
+_lock = threading.Lock()  # runs may begin in several threads; a handler takes it never
 
 
 def _others(mine: ProgramSignals) -> list[ProgramSignals]:
