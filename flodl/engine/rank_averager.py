@@ -182,7 +182,8 @@ class RankAverager:
         try:
             work()
         except RuntimeError as error:
-            raise RunFailed(f"an averaging failed: {error}") from error
+            told = "another rank is gone, or has left its loop after fewer calls (all ranks make the same)"
+            raise RunFailed(f"an averaging failed: {told}: {error}") from error
         finally:
             self._signs.progress += 1
             self._signs.activity = "loop"

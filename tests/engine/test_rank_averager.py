@@ -250,6 +250,23 @@ def test_other_modules_other_data_and_another_call_are_told_with_the_rank_that_d
     together(3, work)
 
 
+def test_a_rank_that_makes_fewer_calls_than_others_is_told_to_those_that_wait_for_it() -> None:
+    board = Board(timeout_seconds=0.2)
+    seats = [InProcessAverager(board, rank) for rank in range(2)]
+
+    def work(rank: int) -> None:
+        seats[rank].form(1, range(2))
+        averager = averager_of(seats[rank], rank, 2)
+        averager.watch(line(0.0))
+        if rank:
+            with pytest.raises(RunFailed, match="has left its loop after fewer calls"):
+                averager.average_parameters()
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(work, rank) for rank in range(2)]:
+            done.result(20.0)
+
+
 def test_a_rank_in_an_averaging_says_so_and_has_come_further_after_it() -> None:
     signs = SimpleNamespace(progress=0, activity="loop")
     seen: list[str] = []
