@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Literal
 
 import msgspec
@@ -35,9 +36,9 @@ class Scalar(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
         """This figure and a later one together. Where their reductions differ, the later one stands alone."""
         match (self.reduction, later.reduction):
             case ("mean", "mean"):
-                return Scalar("mean", self.value + later.value, self.weight + later.weight)
+                return Scalar("mean", _sum(self.value, later.value), self.weight + later.weight)
             case ("sum", "sum"):
-                return Scalar("sum", self.value + later.value)
+                return Scalar("sum", _sum(self.value, later.value))
             case ("max", "max"):
                 return later if later.value > self.value else self
             case ("min", "min"):
@@ -51,6 +52,11 @@ class Scalar(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
         if self.reduction == "mean":
             return self.value / self.weight if self.weight > 0.0 else 0.0
         return self.value
+
+
+def _sum(first: float, second: float) -> float:
+    """The largest number there is where it would be infinite: no record holds that."""
+    return max(-sys.float_info.max, min(sys.float_info.max, first + second))
 
 
 class _Figures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

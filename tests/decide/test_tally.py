@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from flodl.decide.messages import AveragingDone, Round, WindowDone
@@ -173,6 +174,13 @@ def test_merging_scalars_is_associative(reduction: Reduction) -> None:
 
 def test_a_scalar_whose_reduction_changed_begins_anew() -> None:
     assert Scalar("sum", 5.0).merged(Scalar("max", 1.0)) == Scalar("max", 1.0)
+
+
+def test_what_adds_up_beyond_all_numbers_stays_one() -> None:
+    for reduction in ("mean", "sum"):
+        large = Scalar(reduction, 1e308, 1.0)
+        assert large.merged(large).merged(large).result > 5e307
+        assert msgspec.json.decode(msgspec.json.encode(large.merged(large)), type=Scalar) == large.merged(large)
     assert Scalar("mean", 0.0).result == 0.0
 
 
