@@ -23,6 +23,7 @@ from flodl.report.markdown import comparison_markdown
 from flodl.report.tables import print_comparison
 from flodl.report.terminal import terminal_console
 from flodl.report.verdict import Criterion
+from flodl.spec.reader import Reader
 from flodl.spec.stop import TargetConfig
 from flodl.tasks.status import switch
 from flodl.tasks.which import OUTPUTS
@@ -86,13 +87,9 @@ def _question(given: Mapping[str, Any]) -> Question:
         problems.append(Problem(key="metric", value=str(metric), constraint="must be a figure's name, or null"))
     if epoch is not None and (not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 1):
         problems.append(Problem(key="epoch", value=str(epoch), constraint="must be a whole number from 1, or null"))
-    target = TargetConfig()
-    try:
-        target = msgspec.convert(given["target"], TargetConfig)
-        problems.extend(target.problems("target"))
-    except msgspec.ValidationError as error:
-        problems.append(Problem(key="target", value=str(given["target"]), constraint=str(error),
-                                remedy="target={metric: accuracy, value: 0.9}"))  # fmt: skip
+    reader = Reader()
+    target = reader.value(TargetConfig, given["target"], "target")
+    problems += reader.problems
     if problems:
         raise ConfigError(problems)
     return Question(by=None if by == "auto" else by, metric=metric, epoch=epoch, target=target)
@@ -122,7 +119,7 @@ def _named(value: object) -> tuple[list[SweepFolder], list[RunFolder]]:
     sweeps: dict[Path, SweepFolder] = {}
     runs: list[RunFolder] = []
     for text in texts:
-        found = list(_folders(text))
+        found = list(_folders(text)) if text else []
         if not found:
             remedy = "name run folders (outputs/<date>/<time>-<tag>), sweeps, or last"
             problems.append(Problem(key="runs", value=text, constraint="no run folder lies there", remedy=remedy))

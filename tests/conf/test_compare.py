@@ -186,8 +186,13 @@ def test_slips_are_told_together_with_what_there_is(here: Path, capsys: pytest.C
     assert "by=speed: there is no such criterion; auto, time_to_target, quality" in told
     assert "epoch=0: must be a whole number from 1" in told
     assert "target.metric=null: nobody knows what shall reach 1" in told
+    told = refused(target={"metric": "loss", "value": float("nan"), "mod": "min"})
+    assert "target.value=nan: must be a number, or null, and finite" in told
+    assert "target.mod" in told
+    assert "target=0.9: must be a block of keys" in refused(target=0.9)
     told = refused(runs=["outputs", "nowhere", "outputs/compare"])
     assert "runs=nowhere: no run folder lies there" in told
+    assert "runs: no run folder lies there" in refused(runs=[""]), "and not all that lies here"
     assert "runs=outputs/compare: no run folder lies there" in told
     told = refused(metric="f1", epoch=9)
     assert "metric=f1: none of these runs has such a figure; they have accuracy, loss, train_loss" in told
