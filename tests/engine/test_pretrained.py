@@ -13,6 +13,7 @@ from torch import nn
 
 import flodl
 from flodl.engine.build import build
+from flodl.engine.judging import judge
 from flodl.engine.pretrained import load_weights
 from flodl.engine.surroundings import Surroundings
 from flodl.errors import ConfigError, FlodlError, NotReady
@@ -22,7 +23,7 @@ from flodl.spec.cluster import ClusterSpec, HostSpec
 from flodl.spec.codec import canonical_json, sha256
 from flodl.spec.component import Component
 from flodl.spec.elche import ElCheConfig
-from flodl.spec.job import JobSpec
+from flodl.spec.job import CallbacksConfig, EvalConfig, JobSpec
 
 SIZES = {"in_shape": [1, 8, 8], "num_classes": 10}
 JOB = JobSpec(
@@ -207,3 +208,20 @@ def test_a_users_own_class_is_found_in_the_folder_that_one_works_in(run: RunFold
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(flodl.__file__).parents[1])},
     )  # fmt: skip
     assert done.stdout.strip() == "Mine", done.stderr
+
+
+# ------------------------------------------------------------------------------------------------------- task=eval
+
+
+def test_weights_are_judged_by_the_jobs_own_function_where_it_has_one(
+    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "judges_of_mine.py").write_text(
+        "def own(model):\n    return {'width': model.layers[1].weight.shape[0], 'nan': float('nan')}\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    figures, samples = judge(JOB.replace(eval=EvalConfig(metrics=("loss",))), weights, tmp_path)
+    assert (figures.keys(), samples) == ({"loss"}, 300)
+    own = CallbacksConfig(eval_fn=Component(target="judges_of_mine.own", partial=True))
+    job = JOB.replace(callbacks=own, eval=EvalConfig(metrics=("width",)))
+    assert judge(job, weights, tmp_path) == ({"width": float(load_file(weights)["layers.1.weight"].shape[0])}, None)
