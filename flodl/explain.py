@@ -11,10 +11,11 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from flodl.errors import ConfigError, FlodlError, NotReady, Problem
-from flodl.record.text import no_write
+from flodl.record.text import clean, no_write
 from flodl.slips import slip
 from flodl.spec.keys import is_component_key, job_keys
 from flodl.spec.suggest import nearest
+from flodl.tasks import TASKS
 from flodl.tasks.which import OUTPUTS
 
 __all__ = ["explain"]
@@ -41,7 +42,7 @@ def explain(error: Exception, groups: list[str], arguments: Sequence[str] = ()) 
     if isinstance(error, OverrideParseException):
         return ConfigError([_unreadable(error)])
     if isinstance(error, HydraException | OmegaConfBaseException):
-        return ConfigError([_composition(error, groups)])
+        return ConfigError([_composition(error, groups, arguments)])
     if isinstance(error, ValueError) and _NO_CHOICE in str(error):
         return ConfigError(_choiceless(groups, arguments))
     if isinstance(error, OSError) and error.strerror and not isinstance(error, BrokenPipeError):  # that is a reader's
@@ -82,15 +83,15 @@ def _unreadable(error: OverrideParseException) -> Problem:
     reason = str(error.message or error).splitlines()
     said = next((line for line in reason if not line.startswith(("Error parsing", "See "))), "")
     remedy = "write key=value" if "=" not in text else "put values with special characters in quotes: key='\"a,b\"'"
-    return Problem(key=text, constraint=f"cannot be read ({said.strip()})", remedy=remedy)
+    return Problem(key=clean(text), constraint=f"cannot be read ({clean(said).strip()})", remedy=remedy)
 
 
-def _composition(error: Exception, groups: list[str]) -> Problem:
+def _composition(error: Exception, groups: list[str], arguments: Sequence[str]) -> Problem:
     text = str(error)
     if found := _OVERRIDE.search(text):
         if isinstance(error.__cause__, ConfigAttributeError | ConfigKeyError) or "not in" in text:
             appended = _APPEND.search(text)
-            return _unknown(found["key"], appended["value"] if appended else "", groups)
+            return _unknown(found["key"], appended["value"] if appended else "", groups, arguments)
         return Problem(key=found["key"], constraint=_flat(str(error.__cause__ or text)))
     if found := _MERGE.search(text):
         return Problem(key=found["key"], value=found["value"], constraint="does not fit what stands there: "
@@ -111,12 +112,19 @@ def _composition(error: Exception, groups: list[str]) -> Problem:
     return Problem(key=str(getattr(error, "full_key", "") or "config"), constraint=_flat(text))
 
 
-def _unknown(key: str, value: str, groups: list[str]) -> Problem:
+def _unknown(key: str, value: str, groups: list[str], arguments: Sequence[str]) -> Problem:
     if key in job_keys() or is_component_key(key) or key.startswith(("cluster.env.", "hydra.")):
         return Problem(key=key, value=value, constraint="the chosen configuration does not mention this key",
                        remedy=f"to add it: '++{key}={value}'")  # fmt: skip
-    near = nearest(key, [*groups, *job_keys()], cutoff=0.7) or _same_leaf(key)
-    remedy = f"did you mean {near}?" if near else "python -m flodl --cfg job shows all keys"
+    typed = [text.partition("=")[2] for text in arguments if text.startswith("task=")]
+    own = TASKS[typed[-1]].arguments if typed and typed[-1] in TASKS else ()
+    owners = [f"task={name}" for name, task in TASKS.items() if key in task.arguments]
+    near = nearest(key, own, cutoff=0.7)
+    if near is None and owners:
+        remedy = f"it is a word of {', '.join(owners)}"
+    else:
+        near = near or nearest(key, [*groups, *job_keys()], cutoff=0.7) or _same_leaf(key)
+        remedy = f"did you mean {near}?" if near else "python -m flodl --cfg job shows all keys"
     return Problem(key=key, value=value, constraint="there is no such key", remedy=remedy)
 
 

@@ -37,6 +37,9 @@ REFUSALS = {
     ),
     "an unknown group": (["elchee=cpu_async"], "elchee=cpu_async: there is no such key; did you mean elche?"),
     "an unknown key": (["trainer.num_epoch=3"], "did you mean trainer.num_epochs?"),
+    "a word of the task, nearly": (["task=compare", "run=last"], "run=last: there is no such key; did you mean runs?"),
+    "a word of another task": (["runs=last"], "runs=last: there is no such key; it is a word of task=compare"),
+    "a line break in what cannot be read": (["optim.lr=a\nb{"], "optim.lr=a b{: cannot be read"),
     "a key without its group": (["num_epochs=3"], "there is no such key; did you mean trainer.num_epochs?"),
     "an unknown key that is forced in": (
         ["+trainer.num_epoch=3"],
