@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
 
 from flodl.decide.messages import Range, Round, RunWindow, WindowDone
+from flodl.engine.averaging.gradients import GradientRule
+from flodl.engine.averaging.inprocess import Board, InProcessAverager
+from flodl.engine.averaging.rule import RoundOrder
 from flodl.engine.data import Feed
 from tests.engine import rig
 
@@ -171,3 +175,72 @@ def test_uneven_counts_are_one_process_on_the_concatenated_batches(
 ) -> None:
     answers = live(quotas, 20, dtype, optim, tmp_path / "ours")
     compare(answers, rig.run_ranks(1, lambda rank: on_one(quotas, 20, dtype, optim))[0], dtype)
+
+
+class Pair:
+    """Two ranks of one model, a thread each in a round."""
+
+    def __init__(self, model: Callable[[], nn.Module], make: Callable[[Any], torch.optim.Optimizer]) -> None:
+        board = Board(10.0)
+        self.models = [model(), model()]
+        self.seats = [InProcessAverager(board, rank) for rank in (0, 1)]
+        self.rules = [GradientRule(model, make(model.parameters())) for model in self.models]
+        self._at_once(lambda rank: self.seats[rank].form(1, (0, 1)))
+        for rank, rule in enumerate(self.rules):
+            rule.start()
+            rule.regroup(2, rank)
+
+    def rounds(self, count: int) -> None:
+        for number in range(count):
+            for rank, (model, rule) in enumerate(zip(self.models, self.rules, strict=True)):
+                model(torch.ones(4, 3) * (rank + number + 1)).pow(2).mean().backward()
+                rule.step(4)
+                rule.snapshot()
+            order = RoundOrder(1, number, 4.0)
+            outcomes = self._at_once(lambda rank: self.rules[rank].average(self.seats[rank], order))  # noqa: B023
+            for rule, outcome in zip(self.rules, outcomes, strict=True):
+                rule.adopt(outcome)
+
+    @staticmethod
+    def _at_once(call: Callable[[int], Any]) -> list[Any]:
+        with ThreadPoolExecutor(2) as pool:
+            return list(pool.map(call, (0, 1)))
+
+
+def test_two_parameters_of_one_memory_are_averaged_once_and_stay_alike() -> None:
+    def shared() -> nn.Module:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+        model[1].weight.data = model[0].weight.data
+        return model
+
+    pair = Pair(shared, lambda p: torch.optim.SGD(p, lr=0.1))
+    pair.rounds(3)
+    first, second = (model[0].weight for model in pair.models)
+    assert torch.equal(first, second)
+
+
+class Differing(torch.optim.Optimizer):
+    """Keeps the last gradient itself, as some do who look at its change."""
+
+    def __init__(self, params: Any) -> None:
+        super().__init__(params, {"lr": 0.1})
+        self.changes: list[float] = []
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            state = self.state[parameter]
+            if "before" in state:
+                self.changes.append(float((state["before"] - parameter.grad).abs().sum()))
+            state["before"] = parameter.grad
+            parameter.sub_(0.1 * parameter.grad)
+
+
+def test_an_optimizer_may_keep_the_gradient_that_it_was_given() -> None:
+    pair = Pair(lambda: nn.Linear(3, 1, bias=False), Differing)
+    pair.rounds(3)
+    for rule in pair.rules:
+        assert isinstance(rule.optimizer, Differing)
+        assert len(rule.optimizer.changes) == 2
+        assert min(rule.optimizer.changes) > 0.0

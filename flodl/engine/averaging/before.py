@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from flodl.engine.averaging.flat import copy
 from flodl.engine.averaging.rule import parameters_of
 
-__all__ = ["Before"]
+__all__ = ["Before", "is_torchs"]
 
 
 class Before:
@@ -36,7 +36,7 @@ class Before:
         None for optimizers that are not torch's: they may keep more than their state. None either where a card has
         not twice the room: what it needs for training comes first.
         """
-        if not type(self._optimizer).__module__.startswith("torch.optim."):
+        if not is_torchs(self._optimizer):
             return False
         present = self._present()
         if not _are_the_same(present, self._originals):
@@ -73,6 +73,11 @@ class Before:
     def _present(self) -> list[Tensor]:
         held = [value for state in self._optimizer.state.values() for value in state.values()]
         return [*parameters_of(self._optimizer), *(value for value in held if isinstance(value, Tensor))]
+
+
+def is_torchs(optimizer: Optimizer) -> bool:
+    """Whether it is known what an optimizer keeps between steps."""
+    return type(optimizer).__module__.startswith("torch.optim.")
 
 
 def _are_the_same(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from flodl.engine.averaging.before import Before
+from flodl.engine.averaging.before import Before, is_torchs
 from flodl.engine.averaging.contribution import Contribution
 from flodl.engine.averaging.flat import Flat, add, copy, first_nonfinite
 from flodl.engine.averaging.layout import model_layout
-from flodl.engine.averaging.rule import Outcome, RoundOrder, Standing, clip
+from flodl.engine.averaging.rule import Outcome, RoundOrder, Standing, clip, parameters_of
 from flodl.engine.averaging.transfer import Transfer
 from flodl.engine.averaging.under_way import Mark, UnderWay, largest, on_host
 from flodl.ports import Averager
@@ -53,8 +53,8 @@ class GradientRule:
         self.device = device or torch.device("cpu")
         self.flat_place = flat_device if flat_device is not None and flat_device.type != "cpu" else None
         self.sums = Flat(self.layout, device=self.device)  # gradients x samples, beside the model; then their mean
-        self._alike = [
-            _is_laid_out_as(parameter, view)
+        self._alike = [  # another's optimizer may keep a gradient as it is, to look at it in the next step
+            is_torchs(optimizer) and _is_laid_out_as(parameter, view)
             for parameter, view in zip(self.trainable, self.sums.parameter_views, strict=True)
         ]
         self.local = Flat(self.layout, device=self.flat_place) if self._crosses else self.sums
@@ -202,8 +202,11 @@ class GradientRule:
         return self.device.type == "cuda" and self.flat_place is None
 
     def _drop(self) -> None:
-        """No parameter has a gradient. (An optimizer's own zero_grad takes as long as a tenth of its step.)"""
-        for parameter in self.trainable:
+        """No parameter has a gradient, nor has one of the optimizer's that shares another one's memory.
+
+        (An optimizer's own zero_grad takes as long as a tenth of its step.)
+        """
+        for parameter in (*self.trainable, *parameters_of(self.optimizer)):
             parameter.grad = None
 
     def _clear(self) -> None:
