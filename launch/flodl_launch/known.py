@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 import paramiko
 from paramiko.config import SSH_PORT
@@ -45,13 +44,15 @@ class RevokedKeyError(paramiko.SSHException):
 
 @dataclass(frozen=True)
 class KnownKey:
-    """A line's key. is_named: the line names the server itself, not a pattern."""
+    """A line's key. is_named: the line names the server itself, not a pattern. is_portless: it speaks of the host on
+    the usual port, not of this server: its key is good here too, another one is a new one."""
 
     key: paramiko.PKey
     file: Path
     line: int
     is_revoked: bool
     is_named: bool
+    is_portless: bool
 
     @property
     def place(self) -> str:
@@ -59,27 +60,48 @@ class KnownKey:
         return f"line {self.line} of {self.file}"
 
 
-class Reject(paramiko.RejectPolicy):
-    """Refuse, with the key in the error: a person has to compare its fingerprint. revoked: of this server."""
+class _Known:
+    """What to think of a key that paramiko itself finds no word about. keys: all that the files say of the server."""
 
-    def __init__(self, revoked: Sequence[KnownKey] = ()) -> None:
-        self.revoked = revoked
+    def __init__(self, keys: Sequence[KnownKey] = ()) -> None:
+        self.keys = keys
 
-    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> NoReturn:
-        _refuse_revoked(self.revoked, key)
-        raise UnknownKeyError(hostname, key)
+    def knows(self, name: str, key: paramiko.PKey) -> bool:
+        """Whether it may be trusted. Raises RevokedKeyError, BadHostKeyException where there are only others."""
+        if (entry := self.revoked(key)) is not None:
+            raise RevokedKeyError(entry)
+        good = [entry for entry in self.keys if not entry.is_revoked]
+        if any(entry.key == key for entry in good):
+            return True
+        own = [entry for entry in good if not entry.is_portless]
+        if own:
+            raise paramiko.BadHostKeyException(name, key, own[0].key)
+        return False
+
+    def revoked(self, key: paramiko.PKey) -> KnownKey | None:
+        """The line that revokes it."""
+        return next((entry for entry in self.keys if entry.is_revoked and entry.key == key), None)
 
 
-class AcceptNew(paramiko.MissingHostKeyPolicy):
+class Reject(_Known, paramiko.MissingHostKeyPolicy):
+    """Refuse, with the key in the error: a person has to compare its fingerprint."""
+
+    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
+        if not self.knows(hostname, key):
+            raise UnknownKeyError(hostname, key)
+
+
+class AcceptNew(_Known, paramiko.MissingHostKeyPolicy):
     """Write a key that was never seen to the file and go on; a changed one is refused all the same."""
 
-    def __init__(self, file: Path, revoked: Sequence[KnownKey] = ()) -> None:
+    def __init__(self, file: Path, keys: Sequence[KnownKey] = ()) -> None:
+        super().__init__(keys)
         self._file = file
-        self.revoked = revoked
         self.news = ""
 
     def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
-        _refuse_revoked(self.revoked, key)
+        if self.knows(hostname, key):
+            return
         line = f"{hostname} {key.get_name()} {key.get_base64()}\n".encode()
         self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # One appending write: several hosts get in at once, and other programs write here as well.
@@ -107,50 +129,54 @@ def server_name(host: str, port: int) -> str:
 
 
 def known_keys(files: Iterable[Path], host: str, port: int) -> list[KnownKey]:
-    """What the files say of a server, in their order; of one on another port what they say of its host, where that is
-    all there is. Raises InvalidHostKey for a line of it that holds no key, OSError."""
+    """What the files say of a server, in their order, and of its host without a port.
+
+    Raises InvalidHostKey for a line of it that holds no key, OSError.
+    """
     lines = [line for file in files if file.is_file() for line in _lines(file)]
-    for name in dict.fromkeys((server_name(host, port), host)):
-        if found := [key for file, number, line in lines if (key := _key_of(file, number, line, name)) is not None]:
-            return found
-    return []
+    names = dict.fromkeys((server_name(host, port), host))
+    found = [_key_of(line, name, is_portless=name != server_name(host, port)) for name in names for line in lines]
+    return [entry for entry in found if entry is not None]
 
 
 def let_in(client: paramiko.SSHClient, host: str, port: int, keys: Sequence[KnownKey]) -> None:
-    """Have the client take the keys that were not revoked, of each kind the first one."""
-    revoked = [entry.key for entry in keys if entry.is_revoked]
-    kinds: set[str] = set()
-    for entry in keys:
-        kind = entry.key.get_name()
-        if entry.key not in revoked and kind not in kinds:
-            kinds.add(kind)
-            client.get_host_keys().add(server_name(host, port), kind, entry.key)
+    """Tell the client what the server's key has to be, so that it asks for one of that kind.
+
+    It holds one key of a kind: where there are several, the policy decides.
+    """
+    good = [entry.key for entry in keys if not entry.is_revoked and not entry.is_portless]
+    good = [key for key in dict.fromkeys(good) if all(key != entry.key for entry in keys if entry.is_revoked)]
+    if len({key.get_name() for key in good}) == len(good):
+        for key in good:
+            client.get_host_keys().add(server_name(host, port), key.get_name(), key)
 
 
-def _lines(file: Path) -> Iterator[tuple[Path, int, str]]:
-    for number, line in enumerate(file.read_text(errors="replace").splitlines(), start=1):
-        if line.strip() and not line.lstrip().startswith("#"):
-            yield file, number, line.strip()
+def _lines(file: Path) -> Iterator[tuple[Path, int, list[str]]]:
+    """The fields of each line. Only what ends a line or a field to OpenSSH does here, or a comment could hide a key."""
+    for number, line in enumerate(file.read_bytes().decode(errors="replace").split("\n"), start=1):
+        fields = [field for field in re.split("[ \t]+", line.rstrip("\r")) if field]
+        if fields and not fields[0].startswith("#"):
+            yield file, number, fields
 
 
-def _key_of(file: Path, number: int, line: str, name: str) -> KnownKey | None:
+def _key_of(line: tuple[Path, int, list[str]], name: str, *, is_portless: bool) -> KnownKey | None:
     """The line's key where it speaks of `name`."""
-    marker, rest = line.split(maxsplit=1) if line.startswith("@") and " " in line else ("", line)
-    fields = rest.split()
-    if marker not in ("", "@revoked") or len(fields) < 3 or not _means(fields[0], name):
+    file, number, fields = line
+    marker, *rest = fields if fields[0].startswith("@") else ["", *fields]
+    if marker not in ("", "@revoked") or len(rest) < 3 or not _means(rest[0], name):
         return None
-    entry = HostKeyEntry.from_line(" ".join([name, *fields[1:3]]), number)
+    entry = HostKeyEntry.from_line(" ".join([name, *rest[1:3]]), number)
     if entry is None or entry.key is None:
         return None  # of a kind that paramiko does not know
-    is_named = name in fields[0].split(",") or fields[0].startswith("|")
-    return KnownKey(entry.key, file, number, is_revoked=bool(marker), is_named=is_named)
+    is_named = rest[0].startswith("|") or name.lower() in rest[0].lower().split(",")
+    return KnownKey(entry.key, file, number, bool(marker), is_named, is_portless)
 
 
 def _means(patterns: str, name: str) -> bool:
     """Whether a line's first field (names with * and ?, ! for all but these; or one hash) means a server."""
     if patterns.startswith("|"):
         try:
-            return paramiko.HostKeys.hash_host(name, patterns) == patterns
+            return paramiko.HostKeys.hash_host(name.lower(), patterns) == patterns
         except (AssertionError, IndexError, ValueError):
             return False  # no hash of any name
     wanted = False
@@ -166,12 +192,6 @@ def _means(patterns: str, name: str) -> bool:
 def _expression(pattern: str) -> re.Pattern[str]:
     escaped = re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
     return re.compile(escaped, re.IGNORECASE)
-
-
-def _refuse_revoked(revoked: Iterable[KnownKey], key: paramiko.PKey) -> None:
-    for entry in revoked:
-        if entry.key == key:
-            raise RevokedKeyError(entry)
 
 
 def fingerprint(key: paramiko.PKey) -> str:

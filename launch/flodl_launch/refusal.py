@@ -15,7 +15,7 @@ from paramiko.config import SSH_PORT
 from flodl.errors import HostUnready
 from flodl.ports import HostCall
 from flodl_launch.gate import TRIES, DroppedError
-from flodl_launch.known import RevokedKeyError, UnknownKeyError, fingerprint, known_keys, server_name
+from flodl_launch.known import RevokedKeyError, UnknownKeyError, fingerprint, server_name
 from flodl_launch.route import Hop
 
 __all__ = ["Attempt", "NoKeyError", "SlowLoginError", "unready"]
@@ -67,10 +67,9 @@ def _unknown_key(attempt: Attempt, error: UnknownKeyError) -> HostUnready:
 
 def _changed_key(attempt: Attempt, error: paramiko.BadHostKeyException) -> HostUnready:
     hop = attempt.hop
-    revoked = next((entry for entry in hop.policy.revoked if entry.key == error.key), None)
-    if revoked is not None:
+    if (revoked := hop.policy.revoked(error.key)) is not None:
         return _revoked_key(attempt, RevokedKeyError(revoked))
-    entry = next(entry for entry in known_keys(hop.known, hop.host, hop.port) if entry.key == error.expected_key)
+    entry = next(entry for entry in hop.policy.keys if entry.key == error.expected_key)
     named = server_name(hop.host, hop.port)
     forget = f"`ssh-keygen -f {shlex.quote(str(entry.file))} -R {shlex.quote(named)}`"
     return attempt.unready(

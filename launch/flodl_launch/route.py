@@ -115,8 +115,7 @@ def _hop(ssh: SshSpec, config: fabric.Config, name: str) -> Hop:
     files = known_hosts_files(ssh.known_hosts, connection.ssh_config.get("userknownhostsfile", "").split())
     keys = known_keys(files, str(connection.host), int(connection.port))
     let_in(connection.client, str(connection.host), int(connection.port), keys)
-    revoked = [entry for entry in keys if entry.is_revoked]
-    policy = AcceptNew(files[0], revoked) if ssh.host_key_policy == "accept_new" else Reject(revoked)
+    policy = AcceptNew(files[0], keys) if ssh.host_key_policy == "accept_new" else Reject(keys)
     connection.client.set_missing_host_key_policy(policy)
     return Hop(connection, policy, files)
 

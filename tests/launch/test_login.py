@@ -16,7 +16,7 @@ import pytest
 from flodl.errors import HostUnready
 from flodl.ports import HostCall
 from flodl.spec.cluster import HostSpec, SshSpec
-from flodl_launch.known import known_hosts_files
+from flodl_launch.known import known_hosts_files, known_keys
 from flodl_launch.route import CONNECT_SECONDS, route
 from flodl_launch.ssh import log_in
 from tests.launch.sshd import USER, Sshd, free_port, keygen
@@ -167,6 +167,13 @@ LINES = {
     "another key first, for others": "* {other}\n[127.0.0.9]:{port} {key}",
     "revoked": "@revoked [127.0.0.1]:{port} {key}",
     "revoked by a pattern, and known": "[127.0.0.1]:{port} {key}\n@revoked * {key}",
+    "revoked with tabs": "[127.0.0.1]:{port} {key}\n@revoked\t*\t{tabbed}",
+    "its host, and another one revoked": "127.0.0.1 {key}\n@revoked * {other}",
+    "another key of its host": "127.0.0.1 {other}",
+    "two keys, the other one first": "[127.0.0.1]:{port} {other}\n[127.0.0.1]:{port} {key}",
+    "a comment with a sign that ends lines elsewhere": "# x\x0c[127.0.0.1]:{port} {key}",
+    "a comment with a carriage return": "# x\r[127.0.0.1]:{port} {key}",
+    "a name in capitals": "[127.0.0.1]:{port},MYHOST {key}",
     "another one revoked": "@revoked * {other}\n[127.0.0.1]:{port} {key}",
     "an authority": "@cert-authority * {key}",
     "lines that say nothing": "# x\n\n@revoked\nelsewhere\n|1|x|y {key}\n127.0.0.2 ssh-ed25519 ***\n"
@@ -179,7 +186,7 @@ def test_a_file_of_known_hosts_is_read_as_openssh_reads_it(form: str, sshd: Sshd
     other = " ".join(Path(f"{keygen(tmp_path / 'other')}.pub").read_text().split()[:2])
     key = " ".join(Path(f"{sshd.host_key}.pub").read_text().split()[:2])
     known = tmp_path / "known_hosts"
-    known.write_text(LINES[form].format(port=sshd.port, key=key, other=other) + "\n")
+    known.write_text(LINES[form].format(port=sshd.port, key=key, other=other, tabbed=key.replace(" ", "\t")) + "\n")
     options = [f"UserKnownHostsFile={known}", "GlobalKnownHostsFile=/dev/null", "StrictHostKeyChecking=yes"]
     words = ["ssh", "-F", "none", "-i", str(sshd.identity), "-p", str(sshd.port), "-o", "BatchMode=yes"]
     words += [word for option in options for word in ("-o", option)]
@@ -189,6 +196,22 @@ def test_a_file_of_known_hosts_is_read_as_openssh_reads_it(form: str, sshd: Sshd
         log_in(call).close()
     else:
         assert refusal(call).kind in ("host_key_unknown", "host_key_changed")
+
+
+def test_another_server_of_a_known_host_is_a_new_one(sshd: Sshd, tmp_path: Path) -> None:
+    other = " ".join(Path(f"{keygen(tmp_path / 'other')}.pub").read_text().split()[:2])
+    sshd.known_hosts.write_text(f"127.0.0.1 {other}\n")
+    assert refusal(sshd.call()).kind == "host_key_unknown"
+    log_in(sshd.call(host_key_policy="accept_new")).close()
+    log_in(sshd.call()).close()
+
+
+def test_hashes_are_of_small_letters(tmp_path: Path) -> None:
+    file, key = tmp_path / "known_hosts", Path(f"{keygen(tmp_path / 'key')}.pub").read_text()
+    file.write_text(f"myhost {key}")
+    subprocess.run(["ssh-keygen", "-H", "-f", str(file)], check=True, capture_output=True, timeout=30)
+    (entry,) = known_keys([file], "MyHost", 22)
+    assert entry.is_named
 
 
 def test_a_revoked_key_is_refused_as_such_and_never_taken_anew(sshd: Sshd) -> None:
