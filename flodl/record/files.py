@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 _BESIDE = re.compile(r"\.(.+)\.[0-9a-f]{8}\.tmp")
+_TRIES = 8  # a sweeper gets between a file's creation and its lock once in a while, not this often
 
 
 class AtomicFile:
@@ -90,21 +91,36 @@ def sweep_beside(path: Path) -> None:
     for beside in path.parent.glob(".*.tmp"):
         if target_of(beside.name) != path.name:
             continue
-        with contextlib.suppress(OSError), beside.open("rb") as file:
+        with contextlib.suppress(OSError), beside.open("r+b") as file:  # NFS locks only what can be written
             _lock(file)
             beside.unlink()
 
 
 def _opened_beside(path: Path) -> tuple[Path, BufferedWriter]:
     """A new file under a temporary name, locked as long as it is open (also a kill ends that)."""
-    while True:
-        beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-        file = beside.open("xb")
-        with contextlib.suppress(OSError):  # a file system without locks: then nobody sweeps there
-            _lock(file)
-        if os.fstat(file.fileno()).st_nlink:
+    for _ in range(_TRIES):
+        beside, file = _created_beside(path)
+        if _is_ours(beside, file):
             return beside, file
-        file.close()  # it was swept before it was locked
+        file.close()
+        beside.unlink(missing_ok=True)
+    return _created_beside(path)  # locks mean nothing here
+
+
+def _created_beside(path: Path) -> tuple[Path, BufferedWriter]:
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    return beside, beside.open("xb")
+
+
+def _is_ours(beside: Path, file: BufferedIOBase) -> bool:
+    """Whether no sweeper took a file that was just created for a dead writer's, and none will from now on."""
+    try:
+        _lock(file)
+    except BlockingIOError:
+        return False  # one holds it, and is about to remove it
+    except OSError:
+        return True  # a file system without locks: nobody sweeps there
+    return beside.exists()
 
 
 def _lock(file: BufferedIOBase) -> None:

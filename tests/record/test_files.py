@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import resource
 from collections.abc import Iterator
+from io import BufferedRandom
 from pathlib import Path
 
 import pytest
 
-from flodl.record.files import AtomicFile, LineFile, whole_lines, write_atomically
+from flodl.record.files import AtomicFile, LineFile, sweep_beside, whole_lines, write_atomically
 
 
 def names(folder: Path) -> list[str]:
@@ -38,6 +42,72 @@ def test_abandoning_after_a_commit_is_harmless(runs: Path) -> None:
     file.commit()
     file.abandon()
     assert names(runs) == ["weights"]
+
+
+def test_a_writer_whose_new_file_a_sweeper_holds_takes_another(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: dict[Path, BufferedRandom] = {}
+    flock = fcntl.flock
+
+    def after_a_sweeper(handle: int, how: int) -> None:
+        if not held:
+            (beside,) = runs.glob(".*.tmp")
+            held[beside] = beside.open("r+b")
+            flock(held[beside], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        flock(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", after_a_sweeper)
+    with AtomicFile(runs / "weights") as file:
+        for beside, sweeper in held.items():
+            beside.unlink(missing_ok=True)
+            sweeper.close()
+        file.write(b"whole")
+    assert held
+    assert (runs / "weights").read_bytes() == b"whole"
+    assert names(runs) == ["weights"]
+
+
+@pytest.mark.parametrize("refused", [errno.EAGAIN, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_that_refuses_every_lock_gets_its_file(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, refused: int
+) -> None:
+    def flock(_handle: int, _how: int) -> None:
+        raise OSError(refused, os.strerror(refused))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    write_atomically(runs / "weights", b"whole")
+    assert (runs / "weights").read_bytes() == b"whole"
+    assert names(runs) == ["weights"]
+
+
+def test_a_file_system_that_counts_no_links_gets_its_file(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fstat, asked = os.fstat, iter(range(100))
+
+    def without_links(handle: int) -> os.stat_result:
+        if next(asked, None) is None:
+            pytest.fail("it is asked without end")
+        found = list(fstat(handle))
+        found[3] = 0
+        return os.stat_result(found)
+
+    monkeypatch.setattr(os, "fstat", without_links)
+    write_atomically(runs / "weights", b"whole")
+    assert names(runs) == ["weights"]
+
+
+def test_what_is_left_is_swept_where_only_a_writable_file_can_be_locked(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock = fcntl.flock
+
+    def as_on_nfs(handle: int, how: int) -> None:
+        if fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        flock(handle, how)
+
+    (runs / ".weights.0123abcd.tmp").write_bytes(b"half")
+    monkeypatch.setattr(fcntl, "flock", as_on_nfs)
+    sweep_beside(runs / "weights")
+    assert names(runs) == []
 
 
 @pytest.fixture
