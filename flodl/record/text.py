@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import re
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
@@ -14,7 +13,6 @@ __all__ = ["clean", "hydra_text", "is_serious", "no_write", "plain_name", "short
 
 _PLAIN = re.compile(r"[\w./:+%@-]+", re.ASCII)
 _NO_TEXT = re.compile(r"null|true|false|[+-]?(inf|nan|(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(e[+-]?\d+)?)", re.I | re.ASCII)
-_ESCAPED = re.compile(r"[\\()\[\]{}:=, \t]")  # in a map's keys, which Hydra does not quote
 
 # ECMA-48: CSI sequences; OSC, DCS, APC, PM and SOS strings up to their terminator; any other two-byte escape.
 _ESCAPES = re.compile(
@@ -76,7 +74,7 @@ def typed(key: str, value: object) -> str:
 
 
 def hydra_text(value: object) -> str:
-    """A plain value in Hydra's grammar: read back, it is the same."""
+    """A plain value in Hydra's grammar: read back, it is the same. Of maps only the empty one: Hydra quotes no keys."""
     match value:
         case None:
             return "null"
@@ -84,11 +82,6 @@ def hydra_text(value: object) -> str:
             return "true" if value else "false"
         case str():
             return value if _PLAIN.fullmatch(value) and not _NO_TEXT.fullmatch(value) else _quoted(value)
-        case Mapping():
-            pairs = cast("Mapping[object, object]", value).items()
-            return (
-                "{" + ",".join(f"{_ESCAPED.sub(_escape, str(name))}:{hydra_text(part)}" for name, part in pairs) + "}"
-            )
         case list() | tuple():
             return "[" + ",".join(hydra_text(part) for part in cast("list[object]", value)) + "]"
         case _:
@@ -98,7 +91,3 @@ def hydra_text(value: object) -> str:
 def _quoted(text: str) -> str:
     inner = re.sub(r"(\\*)'", lambda found: f"{found[1] * 2}\\'", text)
     return "'" + re.sub(r"\\+$", lambda found: found[0] * 2, inner) + "'"
-
-
-def _escape(found: re.Match[str]) -> str:
-    return f"\\{found[0]}"

@@ -7,7 +7,7 @@ different choices is told by the choice; a key of it only where it was typed, or
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 import msgspec
@@ -42,6 +42,10 @@ class Job(msgspec.Struct, frozen=True):
         """Whether the key, what it lies in or what lies in it has a value here."""
         return any(f"{own}.".startswith(f"{key}.") or f"{key}.".startswith(f"{own}.") for own in self.keys)
 
+    def deletes(self, key: str) -> bool:
+        """Whether it was typed that the key, or what it lies in, goes."""
+        return _lies_in(key, [key_of(text) for text in self.typed if text.startswith("~")])
+
 
 class _Plain(msgspec.Struct, frozen=True):
     """All of a job, as plain as it is, whichever version wrote it."""
@@ -67,7 +71,8 @@ def job_in(folder: RunFolder) -> Job:
 def overrides_of(jobs: Sequence[Job]) -> list[tuple[str, ...]]:
     """For each job the texts that tell it from the others, and before them what was typed for all of them.
 
-    ~key: others of its version have it. A seed stays a text of its own; of very many others the first are named.
+    ~key: others of its version have it, and not because they added it. A seed stays a text of its own;
+    of very many others the first are named.
     """
     differing = [key for key in dict.fromkeys(key for job in jobs for key in job.keys) if _has_several(key, jobs)]
     groups = sorted(dict.fromkeys(key.partition(".")[0] for key in differing), key=_place)
@@ -107,7 +112,9 @@ def _names(group: str, keys: Sequence[str], jobs: Sequence[Job]) -> list[str]:
 
 
 def _is_typed(key: str, jobs: Sequence[Job]) -> bool:
-    return any(key_of(text) == key for job in jobs for text in job.typed)
+    """Whether it was typed, or a map that it lies in; a group's choice is no map."""
+    typed = {key_of(text) for job in jobs for text in job.typed}
+    return _lies_in(key, [own for own in typed if "." in own or own == key])
 
 
 def _varies(key: str, jobs: Sequence[Job], names: Sequence[str]) -> bool:
@@ -148,14 +155,25 @@ def _has_several(key: str, jobs: Sequence[Job]) -> bool:
 
 
 def _texts(job: Job, keys: Iterable[str], jobs: Sequence[Job]) -> list[str]:
-    added = {key_of(text) for other in jobs for text in other.typed if text.startswith("+")}  # no choice has these
+    added = _added(jobs)
     texts: list[str] = []
     for key in keys:
+        is_added = _lies_in(key, added)
         if key in job.keys:
-            texts.append(f"{'++' if key in added else ''}{key}={_text(job.keys[key])}")
-        elif not job.has_part_of(key) and any(key in other.keys and other.schema == job.schema for other in jobs):
+            texts.append(f"{'++' if is_added else ''}{key}={_text(job.keys[key])}")
+        elif not job.has_part_of(key) and (not is_added or job.deletes(key)) and _is_known(key, job.schema, jobs):
             texts.append(f"~{key}")
     return texts
+
+
+def _added(jobs: Sequence[Job]) -> set[str]:
+    """The keys, and maps of them, that were added by hand: no choice has them."""
+    keys = {key_of(text) for job in jobs for text in job.typed if text.startswith("+")}
+    return keys.difference(*(job.chosen for job in jobs))  # +model=mlp adds a choice
+
+
+def _is_known(key: str, schema: int | None, jobs: Sequence[Job]) -> bool:
+    return any(key in job.keys and job.schema == schema for job in jobs)
 
 
 def _named(texts: Sequence[str]) -> tuple[str, ...]:
@@ -166,19 +184,25 @@ def _named(texts: Sequence[str]) -> tuple[str, ...]:
     return (*others, *seeds)
 
 
-def _lies_in(key: str, parents: Sequence[str]) -> bool:
+def _lies_in(key: str, parents: Collection[str]) -> bool:
     return any(f"{key}.".startswith(f"{parent}.") for parent in parents)
 
 
 def _flat(node: object, key: str = "") -> Iterator[tuple[str, object]]:
-    """Every leaf; hosts, which are a list of maps, one by one."""
-    if isinstance(node, list) and any(isinstance(part, Mapping) for part in cast("list[object]", node)):
+    """Every leaf; a list that holds maps anywhere, as that of the hosts, part by part."""
+    if isinstance(node, list) and _holds_maps(cast("list[object]", node)):
         node = {f"{number}": part for number, part in enumerate(cast("list[object]", node))}
     if isinstance(node, Mapping) and node:
         for name, value in cast("Mapping[str, object]", node).items():
             yield from _flat(value, f"{key}.{name}" if key else str(name))
     else:
         yield key, node
+
+
+def _holds_maps(node: object) -> bool:
+    if isinstance(node, list):
+        return any(_holds_maps(part) for part in cast("list[object]", node))
+    return isinstance(node, Mapping)
 
 
 def _hash_of(texts: Sequence[str]) -> str:

@@ -4,13 +4,15 @@ all. Equal words mean equal jobs, and only then."""
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from flodl.record.choices import read_choices
-from flodl.report.differences import Job, overrides_of
+from flodl.record.folder import RunFolder
+from flodl.report.differences import Job, job_in, overrides_of
 
 MLP = {"model._target_": "MLP", "model.hidden": [256, 128], "model.in_shape": [1, 8, 8]}
 RESNET = {"model._target_": "ResNet", "model.depth": 20, "model.in_shape": [1, 8, 8]}
@@ -82,7 +84,8 @@ def test_equal_words_mean_equal_jobs_and_only_then() -> None:
 
 def test_long_values_and_hosts_are_cut_to_what_can_be_read() -> None:
     def on(*speeds: float) -> Job:
-        return Job({f"cluster.workers.{i}.speed": speed for i, speed in enumerate(speeds)} | {"a.b": "x" * 500}, 1)
+        keys: dict[str, object] = {f"cluster.workers.{i}.speed": speed for i, speed in enumerate(speeds)}
+        return Job(keys | {"a.b": "x" * 500}, 1)
 
     found = overrides_of([on(1.0, 0.4), on(1.0), Job({"a.b": "y" * 500, "cluster.workers.0.speed": 1.0}, 1)])
     assert "~cluster.workers.1.speed" in found[1]
@@ -105,13 +108,36 @@ def test_what_hydra_left_is_read_and_what_it_did_not_leave_is_no_choice(tmp_path
 
 def test_what_sets_runs_apart_can_be_typed_whatever_it_is() -> None:
     values = ["a b", "a,b", "null", "7", "it's", "größe", "a=b", "range(1,3)", "", "two\nlines", "x\\", "#1", None,
-              True, 1e-7, ["a,b", "c d"], {"a b:c": {"_target_": "mine.net", "parts": [1, None, "1"]}}]  # fmt: skip
+              True, 1e-7, ["a,b", "c d"], {}]  # fmt: skip
     jobs = [job("mlp", "digits", f"+model.note={n}", model__note=value) for n, value in enumerate(values)]
     for value, (text,) in zip(values, overrides_of(jobs), strict=True):
         read = OverridesParser.create().parse_override(text)
         assert (read.key_or_group, read.is_force_add(), read.is_sweep_override()) == ("model.note", True, False)
         assert plain(read.value()) == value
         assert type(plain(read.value())) is type(value)
+
+
+def test_what_lies_in_an_added_map_is_added_too_and_nobody_deletes_what_others_added() -> None:
+    one = job("mlp", "digits", "+model.extra={x:1}", model__extra__x=1)
+    two = job("mlp", "digits", "+model.extra={x:2}", model__extra__x=2)
+    assert overrides_of([one, two, job()]) == [("++model.extra.x=1",), ("++model.extra.x=2",), ()]
+    assert overrides_of([one, job("resnet20")]) == [("model=mlp", "++model.extra.x=1"), ("model=resnet20",)]
+    more = job("mlp", "digits", "++optim.lr=0.2", optim__lr=0.2)
+    without = Job({key: value for key, value in BARE.items() if key != "optim.lr"} | MLP | DIGITS, 1,
+                  job().chosen, ("~optim.lr",))  # fmt: skip
+    assert overrides_of([more, without]) == [("++optim.lr=0.2",), ("~optim.lr",)], "it was there, and was deleted"
+    chosen = job("mlp", "digits", "+model=mlp")
+    bare = from_elsewhere(Job(BARE | DIGITS))
+    assert len(set(overrides_of([chosen, bare]))) == 2, "a choice that was added is no key that was added"
+
+
+def test_maps_deep_in_lists_are_told_part_by_part(runs: Path) -> None:
+    jobs: list[Job] = []
+    for name, size in (("a", 1), ("b", 2)):
+        folder = RunFolder.adopt(runs / name)
+        folder.write_spec(json.dumps({"model": {"blocks": [[{"true": size, "more": {}}]]}}).encode(), name)
+        jobs.append(job_in(folder))
+    assert overrides_of(jobs) == [("model.blocks.0.0.true=1",), ("model.blocks.0.0.true=2",)]
 
 
 def plain(read: object) -> object:
