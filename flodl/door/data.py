@@ -13,6 +13,7 @@ from flodl.door.asked import shown
 from flodl.door.config import TrainerConfig
 from flodl.door.named import Names
 from flodl.errors import Problem
+from flodl.report.differences import key_of
 from flodl.spec.component import Component
 from flodl.spec.job import JobSpec
 
@@ -72,5 +73,5 @@ def _is_unsaid(job: JobSpec, config: TrainerConfig) -> bool:
     job: who names one has chosen its data."""
     if config.dataset is not None or config.eval_dataset is not None or job.dataset.target != DEFAULT:
         return False
-    keys = (word.lstrip("+").partition("=")[0] for word in config.overrides)
+    keys = [key_of(word) for word in config.overrides if not word.startswith("~experiment")]
     return not any(key in ("dataset", "experiment") or key.startswith("dataset.") for key in keys)

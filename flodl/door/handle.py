@@ -141,7 +141,7 @@ class RunHandle:
     # ------------------------------------------------------------------------------------------------- for Trainer
 
     def begin(self, work: Callable[[], End]) -> RunHandle:
-        """Carry the run out beside the program."""
+        """Carry the run out beside the program. Raises RuntimeError where it may have no more threads."""
 
         def run() -> None:
             try:
@@ -155,7 +155,11 @@ class RunHandle:
                 self._over.set()
 
         self._signals.begin()
-        threading.Thread(target=run, name="flodl-run").start()
+        try:
+            threading.Thread(target=run, name="flodl-run").start()
+        except RuntimeError:
+            self._signals.end()  # there is no run that could hear them
+            raise
         _before_exit(self._wait_unjoined)
         return self
 

@@ -35,13 +35,16 @@ def is_guarded(name: str) -> bool:
 def is_typed_in(callee: object) -> bool:
     """Whether something of the program was written after it was read: typed in (`python -i`), or brought in by %run.
 
-    The program's file may have another one of that name. A class that has no function of its own is not judged.
+    The program's file may have another one of that name. Judged by what the program itself has written under this name:
+    not by functions that a class has from elsewhere, or that were made for it (dataclasses, attrs, named tuples).
     """
     file = getattr(sys.modules[MAIN], "__file__", None)
     within = vars(callee).values() if isinstance(callee, type) else [callee]
     parts = [cast("Any", inspect.unwrap(part)) for part in within if inspect.isfunction(part)]
-    written = {Path(part.__code__.co_filename).name for part in parts if hasattr(part, "__code__")}
-    written.discard("<string>")  # what dataclasses write
+    codes = [part.__code__ for part in parts if getattr(part, "__module__", None) == MAIN and hasattr(part, "__code__")]
+    name = f"{cast('Any', callee).__qualname__}."
+    written = {Path(code.co_filename).name for code in codes if f"{code.co_qualname}.".startswith(name)}
+    written.discard("<string>")
     return isinstance(file, str) and bool(written) and Path(file).name not in written
 
 

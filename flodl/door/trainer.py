@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from flodl.engine.forked import ForkedAgent
 
 __all__ = ["Trainer"]
+
+# One run begins at a time, in whatever threads: Hydra has one instance in a process, and a fork takes along what is
+# held for it. Reentrant: a program's own handler of a signal may ask for a spec.
+_beginning = threading.RLock()
 
 
 class Trainer:
@@ -79,12 +84,17 @@ class _Start:
 
     def spec(self, factories: Factories, config: TrainerConfig) -> JobSpec:
         """The job. Raises ConfigError."""
-        return _job(factories, config)[0]
+        with _beginning:
+            return _job(factories, config)[0]
 
     def run(self, factories: Factories, config: TrainerConfig) -> RunHandle:
         """The run, under way. Raises ConfigError."""
-        begun = time.monotonic()
         require_no_rank()
+        with _beginning:
+            return self._begin(factories, config)
+
+    def _begin(self, factories: Factories, config: TrainerConfig) -> RunHandle:
+        begun = time.monotonic()
         job, live = _job(factories, config)
         _warn(job)
         from flodl import trainer
@@ -105,7 +115,12 @@ class _Start:
                 if agent is not None:
                     agent.drop()
 
-        return handle.begin(work)
+        try:
+            return handle.begin(work)
+        except RuntimeError:
+            if agent is not None:
+                agent.drop()
+            raise
 
 
 def _forked(live: Sequence[Live]) -> ForkedAgent | None:

@@ -128,7 +128,8 @@ def test_an_own_model_without_data_is_refused_whoever_names_it_and_a_shipped_one
     assert told(model, parts.sgd, parts.step, dataset=None, overrides=("trainer.seed=3", "~experiment"))[
         "dataset"
     ].startswith(say)
-    words = ("dataset=digits", "dataset.num_eval=99", "dataset=synthetic", "experiment=quickstart")
+    words = ("dataset=digits", "dataset.num_eval=99", "dataset=synthetic", "experiment=quickstart",
+             "+experiment@_global_=quickstart", "+dataset@dataset.held_out=digits")  # fmt: skip
     for said in (TrainerConfig(dataset="digits"), *(TrainerConfig(overrides=(word,)) for word in words)):
         assert Trainer.spec(model, parts.sgd, parts.step, said).dataset.target.startswith("flodl.datasets.")
     assert Trainer.spec("mlp", parts.sgd, parts.step, bare).dataset.target == "flodl.datasets.digits.digits"

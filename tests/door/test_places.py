@@ -53,6 +53,24 @@ print(path_of(step), path_of(Net))
 """
 
 
+BORROWED = """
+import collections, dataclasses, typing
+from flodl.door.named import path_of
+class Alias(collections.UserDict):
+    get = collections.Counter.most_common
+class Pair(typing.NamedTuple):
+    x: int
+class Made: ...
+made = {"__name__": __name__}
+exec(compile("def __init__(self): ...", "<attrs generated methods>", "exec"), made)  # as attrs does
+Made.__init__ = made["__init__"]
+@dataclasses.dataclass(slots=True)
+class Slim:
+    x: int
+print(path_of(Alias), path_of(Pair), path_of(Made), path_of(Slim))
+"""
+
+
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, *words]
@@ -96,3 +114,9 @@ def test_what_is_typed_in_after_the_program_was_read_is_not_what_its_file_says(t
     (tmp_path / "train.py").write_text(TYPED)
     done = run(tmp_path, "train.py")
     assert done.stdout.split() == ["train.step", "train.Net", "train.Bare", "None", "None"], done.stderr
+
+
+def test_what_a_class_of_the_file_has_from_elsewhere_or_had_made_for_it_was_not_typed_in(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(BORROWED)
+    done = run(tmp_path, "train.py")
+    assert done.stdout.split() == ["train.Alias", "train.Pair", "train.Made", "train.Slim"], done.stderr
