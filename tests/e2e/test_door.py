@@ -103,7 +103,7 @@ for number, path in enumerate(sys.argv[1:]):
     with open(path) as cell:
         exec(compile(cell.read(), f"/tmp/ipykernel_1/{number}.py", "exec"), vars(user))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-words.write(sys.stdout.getvalue())
+print(sys.stdout.getvalue(), end="", file=words, flush=True)
 """
 BEFORE = """import torch
 torch.set_num_threads(2)
