@@ -76,7 +76,7 @@ def test_an_interrupted_command_ends_on_every_host(lab: Lab, desk: Path) -> None
         awaited(lambda: all("sleep 500" in lab[name].processes().values() for name in HOSTS), 30)
         run.process.send_signal(signal.SIGINT)
         assert run.process.wait(15) == 130
-    assert not [name for name in HOSTS if "sleep 500" in lab[name].processes().values()]
+    awaited(lambda: not [name for name in HOSTS if "sleep 500" in lab[name].processes().values()], 2)  # being reaped
 
 
 def test_a_cluster_file_is_written_from_what_the_hosts_say_and_composes(lab: Lab, desk: Path) -> None:
