@@ -22,7 +22,7 @@ from flodl.report.bar import Bar
 from flodl.report.news import News, news
 from flodl.report.sturdy import Sturdy
 
-__all__ = ["LiveTerminal", "PlainTerminal", "Terminal", "terminal", "terminal_console"]
+__all__ = ["LiveTerminal", "PlainTerminal", "Terminal", "plain_console", "terminal", "terminal_console"]
 
 REFRESH_SECONDS = 0.1
 PLAIN_SECONDS = 30.0
@@ -38,9 +38,20 @@ def terminal_console() -> Console:
     """
     screen = cast("TextIO", Sturdy(sys.stdout))
     console = Console(file=screen, markup=False, emoji=False, highlight=False)
-    if not console.is_terminal:
-        console = Console(file=screen, markup=False, emoji=False, highlight=False, width=PLAIN_WIDTH)
-    return console
+    return console if console.is_terminal else plain_console(PLAIN_WIDTH)
+
+
+def plain_console(width: int) -> Console:
+    """One for text alone: nothing moves, whatever the environment says of colours, and a notebook gets no frames."""
+    return Console(
+        file=cast("TextIO", Sturdy(sys.stdout)),
+        force_jupyter=False,
+        force_terminal=False,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        width=width,
+    )
 
 
 def terminal(view: Callable[[], View], console: Console, num_ranks: int) -> Terminal:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,11 @@ from torch import Tensor, nn
 
 from flodl.decide.messages import Range
 from flodl.engine.averaging.before import Before
-from flodl.engine.averaging.gradients import GradientRule
-from flodl.engine.averaging.inprocess import Board, InProcessAverager
 from flodl.engine.averaging.rule import RoundOrder
-from flodl.engine.averaging.under_way import UnderWay
 from flodl.engine.orders import RegroupedError
 from flodl.ports import AbandonedError
 from tests.engine import rig
+from tests.engine.pair import Pair, at_once
 from tests.engine.test_gradients import BATCH, OPTIMIZERS, Odd, data, grants, loss_of
 
 MAKERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
@@ -30,94 +28,6 @@ MAKERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "nadam": lambda p: torch.optim.NAdam(p, lr=1e-2),
     "rprop": lambda p: torch.optim.Rprop(p, lr=1e-2),
 }
-NAN = float("nan")
-
-
-class Normed(nn.Module):
-    """Two layers and a normalisation between them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(3)
-        self.first, self.norm, self.last = nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.last(torch.relu(self.norm(self.first(inputs))))
-
-
-class Pair:
-    """Two ranks in one thread each turn: what is launched on the one is met by the other."""
-
-    def __init__(self, make: Callable[[Any], torch.optim.Optimizer], *, clip: float | None = None) -> None:
-        self.board = Board(10.0)
-        self.models = [Normed(), Normed()]
-        self.optimizers = [make(model.parameters()) for model in self.models]
-        self.rules = [
-            GradientRule(model, optimizer, max_grad_norm=clip)
-            for model, optimizer in zip(self.models, self.optimizers, strict=True)
-        ]
-        self.seats = [InProcessAverager(self.board, rank) for rank in (0, 1)]
-        self.number = 0
-        self.regroup(1)
-        for rule in self.rules:
-            rule.goes_ahead = True
-            rule.start()
-
-    def regroup(self, generation: int) -> None:
-        self.generation = generation
-        rig_threads(lambda rank: self.seats[rank].form(generation, (0, 1)))
-        for rank, rule in enumerate(self.rules):
-            rule.regroup(2, rank)
-
-    def batch(self, number: int, poison: tuple[int, ...] = ()) -> None:
-        for rank, (model, rule) in enumerate(zip(self.models, self.rules, strict=True)):
-            generator = torch.Generator().manual_seed(10 * number + rank)
-            inputs = torch.randn(5, 4, generator=generator)
-            loss = model(inputs).square().mean() * (NAN if rank in poison else 1.0)
-            loss.backward()
-            rule.step(5)
-
-    def order(self) -> RoundOrder:
-        self.number += 1
-        return RoundOrder(self.generation, self.number, 0.5)
-
-    def launch(self) -> list[UnderWay]:
-        order = self.order()
-        for rule in self.rules:
-            assert rule.can_go_ahead(order)
-            rule.snapshot()
-        return rig_threads(lambda rank: self.rules[rank].launch(self.seats[rank], order))
-
-    def average(self) -> None:
-        order = self.order()
-        for rule in self.rules:
-            rule.snapshot()
-        outcomes = rig_threads(lambda rank: self.rules[rank].average(self.seats[rank], order))
-        for rule, outcome in zip(self.rules, outcomes, strict=True):
-            rule.adopt(outcome)
-
-    def standing(self) -> list[dict[str, Any]]:
-        """All that a rank holds, by name, as it is now."""
-        return [
-            rig.values(model) | {f"state {n} {key}": np.array(_plain(value)) for n, key, value in _states(optimizer)}
-            for model, optimizer in zip(self.models, self.optimizers, strict=True)
-        ]
-
-
-def rig_threads(call: Callable[[int], Any]) -> list[Any]:
-    with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(call, (0, 1)))
-
-
-def _states(optimizer: torch.optim.Optimizer) -> list[tuple[int, str, Any]]:
-    held = [optimizer.state.get(p, {}) for group in optimizer.param_groups for p in group["params"]]
-    return [(n, key, value) for n, state in enumerate(held) for key, value in state.items()]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.detach().double().numpy().copy()
-    return NAN if value is None else float(value)
 
 
 def same(one: list[dict[str, Any]], other: list[dict[str, Any]], *, but: str = "num_batches") -> None:
@@ -236,9 +146,7 @@ def test_a_rank_that_goes_ahead_and_one_that_waits_hold_the_same(poison: tuple[i
         assert ahead.can_go_ahead(order)
         ahead.snapshot()
         waits.snapshot()
-        going, outcome = rig_threads(
-            lambda rank, order=order: (ahead.launch, waits.average)[rank](pair.seats[rank], order)
-        )
+        going, outcome = at_once(lambda rank, order=order: (ahead.launch, waits.average)[rank](pair.seats[rank], order))
         ahead.confirm(going.outcome())
         waits.adopt(outcome)
         one, other = pair.standing()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
 
 from flodl.decide.messages import Range, Round, RunWindow, WindowDone
-from flodl.engine.averaging.gradients import GradientRule
-from flodl.engine.averaging.inprocess import Board, InProcessAverager
-from flodl.engine.averaging.rule import RoundOrder
 from flodl.engine.data import Feed
 from tests.engine import rig
+from tests.engine.pair import Pair
 
 BATCH = 8
 STEPS = 50
@@ -177,45 +174,17 @@ def test_uneven_counts_are_one_process_on_the_concatenated_batches(
     compare(answers, rig.run_ranks(1, lambda rank: on_one(quotas, 20, dtype, optim))[0], dtype)
 
 
-class Pair:
-    """Two ranks of one model, a thread each in a round."""
-
-    def __init__(self, model: Callable[[], nn.Module], make: Callable[[Any], torch.optim.Optimizer]) -> None:
-        board = Board(10.0)
-        self.models = [model(), model()]
-        self.seats = [InProcessAverager(board, rank) for rank in (0, 1)]
-        self.rules = [GradientRule(model, make(model.parameters())) for model in self.models]
-        self._at_once(lambda rank: self.seats[rank].form(1, (0, 1)))
-        for rank, rule in enumerate(self.rules):
-            rule.start()
-            rule.regroup(2, rank)
-
-    def rounds(self, count: int) -> None:
-        for number in range(count):
-            for rank, (model, rule) in enumerate(zip(self.models, self.rules, strict=True)):
-                model(torch.ones(4, 3) * (rank + number + 1)).pow(2).mean().backward()
-                rule.step(4)
-                rule.snapshot()
-            order = RoundOrder(1, number, 4.0)
-            outcomes = self._at_once(lambda rank: self.rules[rank].average(self.seats[rank], order))  # noqa: B023
-            for rule, outcome in zip(self.rules, outcomes, strict=True):
-                rule.adopt(outcome)
-
-    @staticmethod
-    def _at_once(call: Callable[[int], Any]) -> list[Any]:
-        with ThreadPoolExecutor(2) as pool:
-            return list(pool.map(call, (0, 1)))
-
-
 def test_two_parameters_of_one_memory_are_averaged_once_and_stay_alike() -> None:
     def shared() -> nn.Module:
         torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+        model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
         model[1].weight.data = model[0].weight.data
         return model
 
-    pair = Pair(shared, lambda p: torch.optim.SGD(p, lr=0.1))
-    pair.rounds(3)
+    pair = Pair(lambda p: torch.optim.SGD(p, lr=0.1), model=shared)
+    for number in range(3):
+        pair.batch(number)
+        pair.average()
     first, second = (model[0].weight for model in pair.models)
     assert torch.equal(first, second)
 
@@ -238,8 +207,10 @@ class Differing(torch.optim.Optimizer):
 
 
 def test_an_optimizer_may_keep_the_gradient_that_it_was_given() -> None:
-    pair = Pair(lambda: nn.Linear(3, 1, bias=False), Differing)
-    pair.rounds(3)
+    pair = Pair(Differing, model=lambda: nn.Linear(4, 1, bias=False))
+    for number in range(3):
+        pair.batch(number)
+        pair.average()
     for rule in pair.rules:
         assert isinstance(rule.optimizer, Differing)
         assert len(rule.optimizer.changes) == 2

@@ -23,7 +23,8 @@ from flodl.engine.averaging.rule import RoundOrder
 from flodl.engine.averaging.under_way import largest
 from flodl.probe.gpus import count_gpus
 from tests.engine import rig
-from tests.engine.test_ahead import MAKERS, Normed, rig_threads
+from tests.engine.pair import Normed, at_once
+from tests.engine.test_ahead import MAKERS
 
 pytestmark = pytest.mark.skipif(count_gpus() < 1, reason="needs a GPU")
 
@@ -46,7 +47,7 @@ def trained(optim: str, *, ahead: bool, poison: int | None = None) -> tuple[list
     models = [Normed().to(card), Normed().to(card)]
     rules = [GradientRule(m, MAKERS[optim](m.parameters()), device=card, flat_device=card) for m in models]
     seats = [InProcessAverager(board, rank) for rank in (0, 1)]
-    rig_threads(lambda rank: seats[rank].form(1, (0, 1)))
+    at_once(lambda rank: seats[rank].form(1, (0, 1)))
     for rank, rule in enumerate(rules):
         assert rule.goes_ahead
         rule.regroup(2, rank)
@@ -63,12 +64,12 @@ def trained(optim: str, *, ahead: bool, poison: int | None = None) -> tuple[list
         if ahead:
             assert all(rule.can_go_ahead(order) for rule in rules)
             with nothing_waits():
-                going = rig_threads(lambda rank, order=order: rules[rank].launch(seats[rank], order))
+                going = at_once(lambda rank, order=order: rules[rank].launch(seats[rank], order))
             outcomes = [one.outcome() for one in going]
             for rule, outcome in zip(rules, outcomes, strict=True):
                 rule.confirm(outcome)
         else:
-            outcomes = rig_threads(lambda rank, order=order: rules[rank].average(seats[rank], order))
+            outcomes = at_once(lambda rank, order=order: rules[rank].average(seats[rank], order))
             for rule, outcome in zip(rules, outcomes, strict=True):
                 rule.adopt(outcome)
         if number == 4:
