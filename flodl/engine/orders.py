@@ -108,6 +108,11 @@ class Orders:
             if order is not None:
                 self._held.append(order)
         announced = any(isinstance(order, FormGroup) for order in self._held)
-        if announced:  # windows and rounds ordered before it are void
-            self._held = deque(order for order in self._held if not isinstance(order, RunWindow | Average))
+        if announced:
+            self._held = deque(order for order in self._held if not _ends_with_its_generation(order))
         return announced
+
+
+def _ends_with_its_generation(order: RankOrder) -> bool:
+    """A window outlives the group that it was ordered in: whoever has not begun it yet still owes it."""
+    return isinstance(order, Average) or (isinstance(order, RunWindow) and order.alone)

@@ -68,6 +68,21 @@ def test_killed_in_the_first_middle_and_last_part_of_an_averaging_a_contribution
         assert_weighs_what_was_accepted(tale)
 
 
+@pytest.mark.row(1)
+def test_a_window_that_was_ordered_before_a_death_is_trained_by_who_reads_of_both_at_once(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """Rank 0 is in a long step past its planned point while the next window begins, and a rank dies in it."""
+    long = Failpoint(point="step.before", action="slow", ranks=(0,), window=3, times=100, seconds=0.3)
+    tale = stage.run(tmp_path / "run", "elche=cpu_async", faults=[long, kill(1, point="step.inside", window=4)])
+    tale.assert_whole(dead=[1])
+    windows = [order for order in tale.commands(RunWindow) if isinstance(order, RunWindow) and order.to == (0,)]
+    ordered = next(order for order in windows if order.rounds[0].number == 4)
+    reports = [event for event in tale.events(WindowDone) if isinstance(event, WindowDone) and event.rank == 0]
+    done = next(event for event in reports if event.round == 4)
+    assert ordered.generation < done.generation, "it was ordered before the death, and ended after it"
+
+
 def assert_weighs_what_was_accepted(tale: Tale) -> None:
     """Round 3, of which nobody can have had a result, was repeated by the survivors without the dead."""
     first, again = [order for order in tale.commands(Average) if isinstance(order, Average) and order.round == 3]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,16 @@ def test_survivors_repeat_the_round_without_the_one_that_is_gone(fate: int, rule
     answers = rig.run_ranks(3, work, wanted=2)
     assert not gone.exists()
     assert answers == [(1.75, [0, 0])] * 2  # (1 x 1 + 3 x 2) / 4
+
+
+def test_a_window_outlives_the_group_that_it_was_ordered_in_and_grants_and_rounds_do_not(tmp_path: Path) -> None:
+    grant = rig.window(1, 1, [(0, 0, 10)], alone=True)
+    window, group = rig.window(2, 1, [(0, 0, 10)]), rig.form((0, 1), generation=2)
+    link = rig.ScriptedLink([grant, rig.average(1, (1, 1)), window, group], tmp_path / "store")
+    orders, held = rig.Orders(link), Future[str]()
+    held.set_result("told already")
+    assert orders.wait(held) == "told already"
+    assert [orders.next(0), orders.next(0), orders.next(0)] == [window, group, None]
 
 
 def test_without_a_word_from_the_coordinator_a_failed_averaging_is_told(tmp_path: Path) -> None:
