@@ -31,7 +31,8 @@ class Sighting(msgspec.Struct, frozen=True):
 
 class _Watched(msgspec.Struct):
     """One rank. progress, activity: as last heard; moved: when either was first heard so. windows: seconds each.
-    has_returned: it is not the run's first process of its rank."""
+    has_returned: it is not the run's first process of its rank. told: when it was last sent an order; owes: that it has
+    a window to report."""
 
     progress: int = -1
     activity: str = ""
@@ -39,6 +40,8 @@ class _Watched(msgspec.Struct):
     is_suspected: bool = False
     windows: list[float] = []
     has_returned: bool = False
+    told: float = 0.0
+    owes: bool = False
 
 
 class Vigil:
@@ -55,6 +58,13 @@ class Vigil:
         watched = self._watched.get(rank)
         if watched is not None:
             watched.windows = [*watched.windows, seconds][-REMEMBERED:]
+            watched.owes = False
+
+    def order(self, rank: int, at: float, *, is_window: bool) -> None:
+        """`rank` was sent an order, the next window where `is_window`."""
+        watched = self._watched.get(rank)
+        if watched is not None:
+            watched.told, watched.owes = at, watched.owes or is_window
 
     def watch(self, rank: int) -> None:
         """Another process of `rank` is coming: nothing is known of it."""
@@ -114,12 +124,20 @@ class Vigil:
         still = now - watched.moved
         if watched.activity == "callback" and still > self.limits.callback:
             return f"a callback took more than {self.limits.callback:g} s"
+        if watched.activity == "wait" and watched.owes:
+            return self._forgotten(now - max(watched.moved, watched.told))
         if watched.activity != "train":
             return ""
         if watched.windows:
             limit = self.limits.progress(sum(watched.windows) / len(watched.windows))
             return f"it made no progress for {still:.1f} s while training" if still > limit else ""
         return self._hang_at_first(watched, now)
+
+    def _forgotten(self, still: float) -> str:
+        """Why a rank that waits for orders is dead: it was sent a window, which it never began. Whatever became of that,
+        all would wait for it for ever. (A group may be formed meanwhile, which has its own limit.)"""
+        limit = self.limits.stall + self.limits.collective
+        return f"it has waited for orders for {still:.1f} s although it was sent a window" if still > limit else ""
 
     def _somebody_waits(self, sightings: Mapping[int, Sighting]) -> bool:
         has_ended = any(watched.windows for watched in self._watched.values())

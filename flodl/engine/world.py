@@ -73,6 +73,7 @@ class LiveWorld:
         self._lines: dict[int, deque[str]] = {rank: deque(maxlen=KEPT_LINES) for rank in (-1, *self._places)}
         self._ready: set[int] = set()
         self._left: set[int] = set()  # said goodbye, or were reported dead
+        self._leaving: set[int] = set()  # said goodbye, be it that nobody has read that yet
         self._incarnations = dict.fromkeys(self._places, 0)
         self._secrets: dict[int, bytes] = {}  # rank -> what its host's agent was told
         self._generation = 0
@@ -96,7 +97,7 @@ class LiveWorld:
     ) -> LiveWorld:
         """Listen for these ranks. Raises NotReady. on_line, open_upload and read are called in other threads."""
         world = cls(places, fan_out, on_line, listen.limits)
-        world._server = LinkServer.bind(listen, on_event=world._news.put, open_upload=open_upload, read=read)
+        world._server = LinkServer.bind(listen, on_event=world._hear, open_upload=open_upload, read=read)
         return world
 
     @property
@@ -173,6 +174,8 @@ class LiveWorld:
         if now < self._look_at:
             return
         self._look_at = now + self._limits.heartbeat / LOOKS_PER_BEAT
+        for rank in tuple(self._leaving):
+            self._vigil.release(rank)
         for event in self._vigil.judge(now, self.server.sightings()):
             if isinstance(event, RankDied):
                 event = msgspec.structs.replace(event, incarnation=self._incarnations[event.rank])  # noqa: PLW2901
@@ -187,7 +190,9 @@ class LiveWorld:
                 self.server.forget_generation(old)
             self._generation = command.generation
         if isinstance(command, FormGroup | RunWindow | Average | Cut | Finish):
+            now, is_window = time.monotonic(), isinstance(command, RunWindow)
             for rank in command.to:
+                self._vigil.order(rank, now, is_window=is_window)
                 self.server.send(rank, command)
         elif isinstance(command, Restart):
             self._restart(command)
@@ -203,6 +208,7 @@ class LiveWorld:
         self._fan_out.signal(rank, signal.SIGKILL)
         self._incarnations[rank] = command.incarnation
         self._left.discard(rank)
+        self._leaving.discard(rank)
         keys = self.server.readmit(rank, command.incarnation)
         self._vigil.watch(rank)
         self._fan_out.restart(rank, command.incarnation, reborn(self._secrets[rank], rank, command.incarnation, keys))
@@ -245,6 +251,12 @@ class LiveWorld:
         return tuple(self._lines[rank])
 
     # ------------------------------------------------------------------------------------------------- threads
+
+    def _hear(self, event: Event) -> None:
+        """A rank says so. Whoever leaves falls silent, however late the drive reads of it (a disk may hold it up)."""
+        if isinstance(event, Goodbye):
+            self._leaving.add(event.rank)
+        self._news.put(event)
 
     def _start(self, hosts: Sequence[HostLaunch]) -> None:
         try:

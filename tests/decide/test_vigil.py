@@ -145,6 +145,24 @@ def test_a_callback_has_a_limit_of_its_own() -> None:
     assert LIMITS.callback < watch.deaths()[0] <= LIMITS.callback + 2
 
 
+def test_who_waits_for_orders_and_owes_a_window_never_began_it_and_is_dead_after_what_a_group_may_take() -> None:
+    watch = Watch("a", "b", "c")
+    for rank in range(3):
+        watch.vigil.order(rank, 0.0, is_window=True)
+    watch.vigil.window(0, 1.0)
+    limit = LIMITS.stall + LIMITS.collective
+    for second in range(int(2 * limit)):
+        if second == 100:
+            watch.vigil.order(1, watch.now, is_window=False)  # to form a group, say
+        watch.beat(0, "wait", moves=False)
+        watch.beat(1, "wait", moves=False)
+        watch.beat(2)
+        watch.second()
+    assert watch.deaths() == {1: 100.0 + limit + 1.0}
+    (died,) = [event for event in watch.told if isinstance(event, RankDied)]
+    assert died.cause == f"it has waited for orders for {limit + 1:.1f} s although it was sent a window"
+
+
 def test_who_was_never_heard_and_who_was_released_is_not_watched() -> None:
     watch = Watch("a", "b")
     del watch.seen[0]

@@ -227,6 +227,18 @@ SHORT = Timeouts(heartbeat=0.05, suspected=0.3, dead=1.5, collective=3.0)
 LATE_SECONDS = 1.0  # two heartbeats are promised, of a second each at the usual scale
 
 
+def test_who_has_left_in_order_is_not_missed_however_late_that_is_read() -> None:
+    """The drive writes to a disk that hangs for longer than a rank may be silent."""
+    with live(2, limits=SHORT) as run:
+        pids = run.pids(2)
+        run.world.execute(Finish(to=(0, 1), reason="a test"))
+        wait_gone(list(pids.values()), GONE_SECONDS)
+        time.sleep(2 * SHORT.dead)
+        run.until(Goodbye, 2)
+        assert run.world.next_event(0.3) is None
+        assert not [event for event in run.events if isinstance(event, RankDied | RankSuspected)]
+
+
 def test_a_stopped_rank_is_suspected_declared_dead_after_the_limit_and_killed_by_its_agent() -> None:
     with live(2, limits=SHORT) as run:
         pids = run.pids(2)
