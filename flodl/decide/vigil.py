@@ -134,8 +134,8 @@ class Vigil:
         return self._hang_at_first(watched, now)
 
     def _forgotten(self, still: float) -> str:
-        """Why a rank that waits for orders is dead: it was sent a window, which it never began. Whatever became of that,
-        all would wait for it for ever. (A group may be formed meanwhile, which has its own limit.)"""
+        """Why a rank that waits for orders is dead: it was sent a window, which it never began. Whatever became of
+        that, all would wait for it for ever. (A group may be formed meanwhile, which has its own limit.)"""
         limit = self.limits.stall + self.limits.collective
         return f"it has waited for orders for {still:.1f} s although it was sent a window" if still > limit else ""
 

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from flodl.engine import protocol
 from flodl.engine.protocol import Credit, Offer, Part, Stored, Whole
-from flodl.errors import FlodlError
 
 __all__ = ["Receiving", "UploadSink"]
 
@@ -58,7 +57,7 @@ class Receiving:
                 return self._part(upload, frames[1])
             if upload is not None and isinstance(message, Whole):
                 return self._end(route, upload, message)
-        except (OSError, ValueError, FlodlError) as error:
+        except Exception as error:  # noqa: BLE001  whatever a sink raises: an upload without an answer is waited for
             self._forget(route)
             return Stored(error=str(error) or type(error).__name__)
         self.dropped += 1

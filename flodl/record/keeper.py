@@ -17,7 +17,8 @@ import msgspec
 
 from flodl.decide.messages import BundleKept, Command, End, Event, Goodbye, SaveBegun, WindowDone
 from flodl.errors import FlodlError
-from flodl.record.bundle import BundleStore
+from flodl.record.bundle import BundleStore, Saved
+from flodl.record.bundle_folder import Bundle
 from flodl.record.bundle_meta import BundleMeta
 from flodl.record.bundle_names import PLAIN, Upload, as_upload
 from flodl.record.saving import Saving
@@ -54,12 +55,20 @@ class Owner:
 
 @dataclass
 class _Expected:
-    """A save under way. plain: what of it is no tensor, once that has come."""
+    """A save. plain: what of it is no tensor, once that has come. is_whole: all of it has come. kept: what came of it,
+    once it has ended."""
 
     begun: SaveBegun
     snapshot: dict[str, Any]
     saving: Saving
     plain: bytes = b"{}"
+    is_whole: bool = False
+    kept: BundleKept | None = None
+
+    def is_of(self, begun: SaveBegun) -> bool:
+        """Whether that order asks for this save, which has not failed."""
+        has_failed = self.kept is not None and self.kept.error
+        return (self.begun.rank, self.begun.round) == (begun.rank, begun.round) and not has_failed
 
 
 class Keeper:
@@ -106,10 +115,12 @@ class Keeper:
         expected = self._expected
         if expected is None or expected.begun.rank != rank or upload.round != expected.begun.round:
             raise FlodlError(f"rank {rank} offers {name}, which nobody has asked it for")
+        if expected.is_whole:
+            return _NoSink()
         if upload.kind == PLAIN:
             return _PlainSink(expected)
         sink = expected.saving.open(upload.kind)
-        return _LastSink(sink, lambda: self._jobs.put(lambda: self._commit(expected))) if _is_last(upload) else sink
+        return _LastSink(sink, lambda: self._hand_on(expected)) if _is_last(upload) else sink
 
     def close(self) -> None:
         """What has arrived whole is put in place first; of what has not, nothing stays."""
@@ -121,7 +132,13 @@ class Keeper:
     # ------------------------------------------------------------------------------------------------------ inside
 
     def _begin(self, begun: SaveBegun) -> None:
+        """A rank may be asked twice for one round: where the run has to end during a checkpoint. That is one save."""
         self._evaluating = begun if begun.evaluates else None
+        expected = self._expected
+        if expected is not None and expected.is_of(begun):
+            expected.begun, expected.snapshot = begun, self._fixed()
+            self._jobs.put(lambda: self._say_again(expected))
+            return
         try:
             with self._lock:
                 saving = self._store.begin(begun.round)
@@ -131,6 +148,10 @@ class Keeper:
             return
         self._expected = _Expected(begun, self._fixed(), saving)
 
+    def _hand_on(self, expected: _Expected) -> None:
+        expected.is_whole = True
+        self._jobs.put(lambda: self._commit(expected))
+
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
@@ -138,6 +159,16 @@ class Keeper:
     def _commit(self, expected: _Expected) -> None:
         begun = expected.begun
         kept = BundleKept(at=0.0, rank=begun.rank, round=begun.round)
+        try:
+            saved = self._saved(expected)
+            kept = msgspec.structs.replace(kept, remarks=saved.remarks)
+        except Exception as error:  # noqa: BLE001  whatever it is: for word of a save the end of a run waits
+            kept = msgspec.structs.replace(kept, error=_in_words(error))
+        expected.kept = kept
+        self._tell(kept)
+
+    def _saved(self, expected: _Expected) -> Saved:
+        begun = expected.begun
         meta = BundleMeta(
             run_id=self._owner.run_id,
             spec_sha256=self._owner.spec_sha256,
@@ -149,27 +180,39 @@ class Keeper:
             world_size=self._owner.world_size,
             figures=self._figures.pop(begun.round, {}),
             coordinator=expected.snapshot,
+            plain=msgspec.json.decode(expected.plain),
         )
-        try:
-            meta = msgspec.structs.replace(meta, plain=msgspec.json.decode(expected.plain))
-            with self._lock:
-                saved = self._store.commit(expected.saving, meta)
-            kept = msgspec.structs.replace(kept, remarks=saved.remarks)
-        except (FlodlError, OSError, msgspec.MsgspecError) as error:
-            kept = msgspec.structs.replace(kept, error=str(error))
+        with self._lock:
+            return self._store.commit(expected.saving, meta)
+
+    def _say_again(self, expected: _Expected) -> None:
+        """A save that has ended, or not yet, was asked for once more, for another reason."""
+        if expected.kept is None:
+            return  # its end will be told, with that reason
+        kept, bundle = expected.kept, self._bundle(expected.begun.round)
+        if bundle is not None and not kept.error:
+            try:
+                with self._lock:
+                    self._store.amend(bundle, reason=expected.begun.why)
+            except Exception as error:  # noqa: BLE001  as above; the bundle is whole, and says why it was saved first
+                kept = msgspec.structs.replace(kept, remarks=(*kept.remarks, _in_words(error)))
         self._tell(kept)
 
     def _judge(self, number: int, figures: dict[str, float]) -> None:
         """An evaluation of the weights of round `number`: into its bundle, or kept until there is one."""
         try:
-            bundle = next((bundle for bundle in self._store.bundles() if bundle.round == number), None)
+            bundle = self._bundle(number)
             if bundle is None:
                 self._figures = {number: figures}
                 return
             with self._lock:
                 self._store.amend(bundle, figures=figures)
-        except (FlodlError, OSError) as error:
-            self._tell(BundleKept(at=0.0, rank=-1, round=number, error=str(error)))
+        except Exception as error:  # noqa: BLE001  the saves to come need this thread
+            self._tell(BundleKept(at=0.0, rank=-1, round=number, error=_in_words(error)))
+
+    def _bundle(self, number: int) -> Bundle | None:
+        """That of a round, where it is there."""
+        return next((bundle for bundle in self._store.bundles() if bundle.round == number), None)
 
     def _mark_lost(self) -> None:
         with contextlib.suppress(FlodlError, OSError):  # a full disk: the bundle is whole, and says why it was saved
@@ -177,6 +220,10 @@ class Keeper:
             if newest is not None and newest.meta.run_id == self._owner.run_id:
                 with self._lock:
                     self._store.amend(newest, reason="all_ranks_lost")
+
+
+def _in_words(error: Exception) -> str:
+    return str(error) if isinstance(error, FlodlError | OSError) else f"{type(error).__name__}: {error}"
 
 
 def _is_last(upload: Upload) -> bool:
@@ -197,6 +244,19 @@ class _PlainSink:
 
     def abandon(self) -> None:
         self._parts.clear()
+
+
+class _NoSink:
+    """For what has come already."""
+
+    def write(self, data: memoryview) -> None:
+        pass
+
+    def commit(self, sha256: str) -> None:
+        pass
+
+    def abandon(self) -> None:
+        pass
 
 
 class _LastSink:

@@ -6,6 +6,7 @@ Nothing that is there is touched before that rename; whatever goes wrong until t
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,30 +95,45 @@ class Saving:
         self.round, self._take = place
         self._folder, self._names, self._sweep = folder, names, sweep
         self._sinks: dict[Kind, MemberSink] = {}
+        self._is_over = False
+        self._lock = threading.Lock()  # members come on one thread, and are put in place, or not, by others
 
     def open(self, kind: Kind) -> MemberSink:
-        """The sink of one member; a second one of a kind takes the place of the first (the upload began anew)."""
-        if kind in self._sinks:
-            self._sinks.pop(kind).abandon()
+        """The sink of one member; a second one of a kind takes the place of the first (the upload began anew).
+
+        Raises FlodlError, also once the bundle is being put in place or was abandoned.
+        """
         path = self._folder / self._names.member(self.round, kind, self._take)
-        self._sinks[kind] = MemberSink(path, kind, self.round)
-        return self._sinks[kind]
+        with self._lock:
+            if self._is_over:
+                raise FlodlError(f"{path}: the save of round {self.round} is over")
+            if kind in self._sinks:
+                self._sinks.pop(kind).abandon()
+            self._sinks[kind] = MemberSink(path, kind, self.round)
+            return self._sinks[kind]
 
     def abandon(self) -> None:
         """Forget it; the bundles stay as they were."""
-        for sink in self._sinks.values():
+        for sink in self._closed().values():
             sink.abandon()
+
+    def _closed(self) -> dict[Kind, MemberSink]:
+        """Its members; from now on there are no others."""
+        with self._lock:
+            self._is_over = True
+            return self._sinks
 
     def place(self, meta: BundleMeta) -> BundleMeta:
         """Put members, then the meta in place: from then on there is a bundle. Returns the meta with its members.
 
         Raises FlodlError, and then nothing has changed.
         """
+        sinks = self._closed()
         try:
             self._require_whole(meta)
-            placed = msgspec.structs.replace(meta, members=tuple(sink.member for sink in self._sinks.values()))
+            placed = msgspec.structs.replace(meta, members=tuple(sink.member for sink in sinks.values()))
             data = encode_meta(placed)  # what JSON cannot hold is told before anything has a name
-            for sink in self._sinks.values():
+            for sink in sinks.values():
                 sink.place()
             self._write(data)
         except BaseException:

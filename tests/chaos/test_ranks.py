@@ -4,7 +4,9 @@ others go on. Several faults share a run where each can still be told from the o
 from __future__ import annotations
 
 import itertools
+import os
 import statistics
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from flodl.decide.messages import (
     Alert,
     Average,
     AveragingDone,
+    BundleKept,
     Finish,
     RankDied,
     RankFailed,
@@ -151,6 +154,31 @@ def test_max_failure_saves_with_the_freshest_survivor_and_ends_as_failed(stage: 
     assert (save.why, save.rank != 1) == ("max_failure_exceeded", True)
     tale.assert_weights()
     assert tale.told[-1][0].at - tale.struck[1] < 5.0, "nobody waits for a dead quorum"
+
+
+@pytest.mark.row(8)
+def test_a_run_that_must_end_while_a_checkpoint_is_on_its_way_is_saved_once(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a slow disk, so that all that a rank sends a second time comes while the first is put in place."""
+    sync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda handle: (time.sleep(0.2), sync(handle)))
+    faults = [
+        Failpoint(point="save.sending", action="slow", ranks=(0, 1), seconds=0.5),
+        kill(2, point="average.before", epoch=1),
+    ]
+    # rank 0 saves, whoever is fastest
+    job = ("checkpoint.every_epochs=1", "membership.max_failure=1", "callbacks.policy=0")
+    tale = stage.run(tmp_path / "run", *job, faults=faults)
+    assert (tale.end.status, tale.end.exit_code) == ("failed", 4), tale.shown
+    asked = [(save.rank, save.round, save.why) for save in tale.commands(SaveBegun) if isinstance(save, SaveBegun)]
+    assert [(rank, why) for rank, _, why in asked] == [(0, "checkpoint"), (0, "max_failure_exceeded")]
+    assert asked[0][1] == asked[1][1], "of one round"
+    kept = [event for event in tale.events(BundleKept) if isinstance(event, BundleKept)]
+    assert [(event.rank, event.error) for event in kept] == [(0, "")]
+    (bundle,) = BundleStore(tale.folder / "checkpoints").bundles()
+    assert bundle.meta.reason == "max_failure_exceeded"
+    tale.assert_weights()
 
 
 @pytest.mark.row(8)

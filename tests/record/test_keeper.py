@@ -31,9 +31,8 @@ class Heard:
         self.keeper = Keeper(self.store, owner, fixed=lambda: self.snapshot, tell=self.told.put)
 
     def begin(self, round_: int, rank: int = 0, **fields: Any) -> None:
-        begun = SaveBegun(
-            rank=rank, round=round_, generation=1, epoch=0, global_step=7, why="checkpoint", reason="test", **fields
-        )
+        told = {"why": "checkpoint", "generation": 1, "epoch": 0, "global_step": 7, "reason": "test", **fields}
+        begun = SaveBegun(rank=rank, round=round_, **told)
         self.keeper.observe(BundleKept(at=0.0, rank=9, round=0), (begun,))
 
     def upload(self, name: str, data: bytes, rank: int = 0) -> None:
@@ -123,6 +122,64 @@ def test_a_save_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:
         with pytest.raises(FlodlError, match="a later one has begun"):
             late.commit(digest(b""))
         assert [bundle.round for bundle in heard.store.bundles()] == [6]
+
+
+ONCE = ("r5.plain", "r5.outer", "r5.model")
+PARTS = {"r5.plain": b"{}", "r5.outer": CENTER, "r5.model": MODEL}
+
+
+@pytest.mark.parametrize("arrived", [0, 1, 2, 3, "and is kept"])
+def test_a_rank_that_is_asked_again_for_a_round_that_it_is_sending_has_saved_it_once_for_the_last_reason(
+    tmp_path: Path, arrived: int | str
+) -> None:
+    """The run has to end (a rank is dead) while a checkpoint is on its way, or just there; the rank sends all again."""
+    number = arrived if isinstance(arrived, int) else 3
+    with keeping(tmp_path) as heard:
+        heard.begin(5)
+        for name in ONCE[:number]:
+            heard.upload(name, PARTS[name])
+        if number != arrived:
+            assert not heard.kept().error
+        heard.begin(5, why="max_failure_exceeded")
+        for name in (*ONCE[number:], *ONCE):
+            heard.upload(name, PARTS[name])
+        assert not heard.kept().error
+    (bundle,) = heard.store.bundles()
+    assert bundle.meta.reason == "max_failure_exceeded"
+    assert heard.store.fault(bundle) is None
+    assert not [path.name for path in tmp_path.glob(".*")], "of what came twice nothing stays"
+    assert all(event.error == "" for event in iter(lambda: heard.told.empty() or heard.kept(), True))
+
+
+def test_a_rank_that_is_asked_again_for_a_round_whose_save_has_failed_saves_it_anew(tmp_path: Path) -> None:
+    with keeping(tmp_path) as heard:
+        heard.begin(5)
+        heard.upload("r5.plain", b"no JSON")
+        heard.upload("r5.model", MODEL)
+        assert heard.kept().error
+        assert save(heard, 5, why="max_failure_exceeded").error == ""
+        assert heard.store.load().bundle.meta.reason == "max_failure_exceeded"
+
+
+def test_whatever_goes_wrong_with_a_save_is_told_and_the_next_one_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: object, **told: object) -> None:
+        raise AttributeError("of a bug")
+
+    judged = CallbackResult(name="eval", ok=True, values={"accuracy": 0.5})
+    with keeping(tmp_path) as heard:
+        heard.begin(5)
+        with monkeypatch.context() as patch:
+            patch.setattr(heard.store, "commit", fail)
+            heard.upload("r5.model", MODEL)
+            assert heard.kept().error == "AttributeError: of a bug"
+        heard.begin(6, evaluates=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(heard.store, "bundles", fail)
+            heard.keeper.observe(Goodbye(at=0.0, rank=0, callbacks=(judged,)), ())
+            assert heard.kept().error == "AttributeError: of a bug"
+        assert save(heard, 7).error == ""
 
 
 def test_a_save_that_never_arrives_whole_leaves_nothing_when_the_run_is_over(tmp_path: Path) -> None:
