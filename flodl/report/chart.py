@@ -15,7 +15,7 @@ import msgspec
 from flodl.report.markup import Node, node
 from flodl.report.scale import Scale, scale_of
 
-__all__ = ["COLOURS", "Chart", "Line", "drawn", "group_class", "known"]
+__all__ = ["COLOURS", "Chart", "Line", "Point", "drawn", "group_class", "known"]
 
 COLOURS = 8
 WIDTH, HEIGHT = 390, 282

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
+from types import MappingProxyType
 from typing import TypeVar
 
-from flodl.report.chart import Chart, Line
+from flodl.report.chart import Chart, Line, Point
 from flodl.report.compare import Comparison, metric_words
 from flodl.report.compared import Compared
 from flodl.report.figures import reading
@@ -34,7 +35,11 @@ def charts(comparison: Comparison, traces: Mapping[str, Trace]) -> list[Chart]:
     """The figures that have anything to show. traces: by the arms' names."""
     arms = drawn_arms(comparison)
     groups = {group.name: number for number, group in enumerate(comparison.groups)}
-    found = [*_epoch_charts(comparison, arms, groups), *_round_charts(arms, groups, traces)]
+    found = [
+        *_loss_charts(arms, groups, traces),
+        *_eval_charts(comparison, arms, groups),
+        *_round_charts(arms, groups, traces),
+    ]
     return [chart for chart in found if not chart.is_empty]
 
 
@@ -44,25 +49,43 @@ def thinned(points: Sequence[T], most: int) -> Sequence[T]:
     return points[::-1][::size][::-1]
 
 
-def _epoch_charts(comparison: Comparison, arms: Sequence[Compared], groups: Mapping[str, int]) -> list[Chart]:
-    metric = comparison.metric
+def _loss_charts(arms: Sequence[Compared], groups: Mapping[str, int], traces: Mapping[str, Trace]) -> list[Chart]:
+    """Where a journal tells more of the training loss than an epoch's end does, that is drawn; means stay per epoch."""
     loss: _Reading = lambda point: point.loss  # noqa: E731
+    fine = {arm.name: _thin(traces[arm.name].losses, len(arms)) for arm in arms
+            if arm.name in traces and len(traces[arm.name].losses) > len(arm.epochs)}  # fmt: skip
+    by_epoch = _lines(arms, groups, loss, lambda point: float(point.epoch),
+                      {name: [(p.epoch, p.loss) for p in points] for name, points in fine.items()})  # fmt: skip
+    by_seconds = _lines(arms, groups, loss, lambda point: point.seconds,
+                        {name: [(p.seconds, p.loss) for p in points] for name, points in fine.items()})  # fmt: skip
+    said = "Means of neighbouring windows." if fine else "At the end of each epoch."
+    return _pair("loss", "training loss", (by_epoch, by_seconds), log=_has_magnitudes(arms, loss),
+                 said=_whose(arms) + said)  # fmt: skip
+
+
+def _eval_charts(comparison: Comparison, arms: Sequence[Compared], groups: Mapping[str, int]) -> list[Chart]:
+    metric = comparison.metric
+    if metric == f"{TRAIN}loss":
+        return []
     judged: _Reading = lambda point: reading(point, metric)  # noqa: E731
-    asked = [("loss", "training loss", loss, _has_magnitudes(arms, loss))]
-    said = "A line per arm; the mean over seeds in bold." if len(arms) > 1 else "At the end of each epoch."
-    if metric != f"{TRAIN}loss":
-        asked.append(("eval", metric_words(metric), judged, comparison.less and _has_magnitudes(arms, judged)))
+    lines = (_lines(arms, groups, judged, lambda point: float(point.epoch)),
+             _lines(arms, groups, judged, lambda point: point.seconds))  # fmt: skip
+    return _pair("eval", metric_words(metric), lines, log=comparison.less and _has_magnitudes(arms, judged),
+                 said=_whose(arms) + "At the end of each epoch.")  # fmt: skip
+
+
+def _whose(arms: Sequence[Compared]) -> str:
+    return "A line per arm; the mean over seeds in bold. " if len(arms) > 1 else ""
+
+
+def _pair(key: str, title: str, lines: Sequence[tuple[Line, ...]], *, log: bool, said: str) -> list[Chart]:
+    """The same values against epochs and against time."""
+    by_epoch, by_seconds = lines
     return [
-        chart
-        for key, title, of, log in asked
-        for chart in (
-            Chart(key=f"{key}-epoch", title=f"{title.capitalize()} against epochs", x="epoch", y=title, whole=True,
-                  said=said, log=log,
-                  lines=_lines(arms, groups, of, lambda point: float(point.epoch))),
-            Chart(key=f"{key}-seconds", title=f"{title.capitalize()} against time", x="seconds of training", y=title,
-                  said="The same values, at the seconds at which epochs ended.", log=log,
-                  lines=_lines(arms, groups, of, lambda point: point.seconds)),
-        )
+        Chart(key=f"{key}-epoch", title=f"{title.capitalize()} against epochs", x="epoch", y=title, whole=True,
+              said=said, log=log, lines=by_epoch),
+        Chart(key=f"{key}-seconds", title=f"{title.capitalize()} against time", x="seconds of training", y=title,
+              said="The same values, at the seconds at which they were there.", log=log, lines=by_seconds),
     ]  # fmt: skip
 
 
@@ -72,14 +95,20 @@ def _has_magnitudes(arms: Sequence[Compared], of: _Reading) -> bool:
 
 
 def _lines(
-    arms: Sequence[Compared], groups: Mapping[str, int], of: _Reading, x: Callable[[EpochPoint], float]
+    arms: Sequence[Compared],
+    groups: Mapping[str, int],
+    of: _Reading,
+    x: Callable[[EpochPoint], float],
+    fine: Mapping[str, Sequence[Point]] = MappingProxyType({}),
 ) -> tuple[Line, ...]:
+    """Of each arm, and the means of groups. fine: by an arm's name, points that take the place of its epochs'."""
     found: list[Line] = []
     for name, number in groups.items():
         own = [arm for arm in arms if arm.group == name]
         averaged = [arm for arm in own if arm.counts]
         for arm in own:
-            points = tuple((x(point), of(point)) for point in _thin(arm.epochs, len(arms)))
+            coarse = [(x(point), of(point)) for point in _thin(arm.epochs, len(arms))]
+            points = tuple(fine.get(arm.name, coarse))
             is_faint = len(averaged) > 1 or not arm.counts
             found.append(Line(name=_named(arm), group=number, points=points, is_faint=is_faint))
         if len(averaged) > 1:

@@ -18,6 +18,7 @@ from flodl.record.files import whole_lines
 from flodl.record.folder import RunFolder
 from flodl.record.metrics import read_metrics
 from flodl.record.result import Result
+from flodl.report.losses import Losses, LossPoint
 
 __all__ = ["ACTIVITIES", "EpochPoint", "Objection", "RoundPoint", "Strip", "Trace", "epoch_points", "trace"]
 
@@ -67,10 +68,11 @@ class Strip(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """What a journal tells. seconds: from the first window to the last report."""
+    """What a journal tells. seconds: from the first window to the last report. losses: of a run that began anew."""
 
     seconds: float = 0.0
     rounds: tuple[RoundPoint, ...] = ()
+    losses: tuple[LossPoint, ...] = ()
     strips: tuple[Strip, ...] = ()
     objections: tuple[Objection, ...] = ()
 
@@ -124,6 +126,9 @@ class _Event(msgspec.Struct):
     data_wait_ms: float = 0.0
     exposed_ms: float = 0.0
     idle_ms: float = 0.0
+    num_samples: int = 0
+    samples: int = 0
+    loss_sum: float | None = 0.0
 
 
 class _Command(msgspec.Struct):
@@ -159,6 +164,7 @@ class _Reading:
         self._newest = 0.0
         self._anchors: dict[int, int] = {}  # round -> anchor
         self._rounds: dict[int, RoundPoint] = {}
+        self._losses = Losses()
         self._objections: dict[int, Objection] = {}
         self._stretches: dict[int, list[_Stretch]] = {}
         self._returned: dict[int, float] = {}  # rank -> when a new process of it was there
@@ -170,7 +176,10 @@ class _Reading:
             if command.type == "RunWindow" and line.event is not None:
                 self._began = line.event.at if self._began is None else self._began
                 self._anchors.update((numbers[0], command.anchor) for numbers in command.rounds)
+                self._losses.order(command.rounds)
                 self._object(command)
+        if line.event is not None and line.event.type == "RankReady":
+            self._losses.epoch_samples = line.event.num_samples
         if line.event is not None and self._began is not None:
             self._hear(line.event, line.event.at - self._began)
 
@@ -181,7 +190,8 @@ class _Reading:
         )
         rounds = _thinned([point for _, point in sorted(self._rounds.items())])
         found = tuple(objection for _, objection in sorted(self._objections.items()))
-        return Trace(seconds=self._newest, rounds=rounds, strips=strips, objections=found)
+        losses = self._losses.told()
+        return Trace(seconds=self._newest, rounds=rounds, losses=losses, strips=strips, objections=found)
 
     def _object(self, command: _Command) -> None:
         text = "; ".join(objections(command.reason))
@@ -203,6 +213,7 @@ class _Reading:
                 divergence=max(event.divergence, before.divergence if before else 0.0),
             )
         if event.type == "WindowDone":
+            self._losses.report(event.round, seconds, event.samples, event.loss_sum)
             self._newest = seconds
             found = self._stretches.setdefault(event.rank, [])
             start = self._returned.pop(event.rank, found[-1].end if found else 0.0)

@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flodl.decide.messages import WindowDone
 from flodl.record.folder import RunFolder
+from flodl.record.journal import read_journal
 from flodl.record.result import Run, failed_result
 from flodl.record.sweep import SweepFolder
 from flodl.report import page
@@ -23,6 +25,7 @@ from flodl.report.comparison_page import comparison_page
 from flodl.report.figures import FIGURES, shown
 from flodl.report.history import RoundPoint, Strip, Trace, epoch_points, trace
 from flodl.report.leave import leave_comparison_page, leave_run_page
+from flodl.report.losses import Losses, LossPoint
 from flodl.report.run_page import run_page
 from flodl.report.scale import scale_of
 from flodl.sim.costs import Fault
@@ -75,6 +78,41 @@ def test_a_journal_tells_rounds_anchors_and_what_ranks_did(tmp_path: Path) -> No
     assert points[-1].seconds == pytest.approx(result.wall_seconds, rel=0.05)
 
 
+def test_a_journal_tells_the_losses_within_epochs(tmp_path: Path) -> None:
+    result = run_in(tmp_path / "run", "cpu_cadence", 0)
+    folder = RunFolder(tmp_path / "run")
+    epochs, losses = epoch_points(folder, result), trace(folder).losses
+    assert 3 * len(epochs) < len(losses) <= 10 * len(epochs)
+    assert losses[-1].epoch == len(epochs)
+    assert [(p.epoch, p.seconds) for p in losses] == sorted((p.epoch, p.seconds) for p in losses)
+    _, told = read_journal(folder.journal_path)
+    reports = [event for event, _ in told if isinstance(event, WindowDone)]
+    mean = sum(done.loss_sum or 0.0 for done in reports) / sum(done.samples for done in reports)
+    parts = [after.epoch - before for before, after in zip((0.0, *(p.epoch for p in losses)), losses, strict=False)]
+    whole = sum((point.loss or 0.0) * part for point, part in zip(losses, parts, strict=True))
+    assert whole / len(epochs) == pytest.approx(mean)
+
+
+def test_losses_of_long_runs_are_few_those_that_were_not_finite_are_gaps_and_a_later_part_is_told_elsewhere() -> None:
+    def told(epochs: int, first: int = 0) -> list[LossPoint]:
+        losses = Losses()
+        losses.epoch_samples = 100
+        for number in range(20 * epochs):
+            losses.order([(number + 1, 5, first + 5 * number, 5)])
+            losses.report(number + 1, number / 10, 5, None if number == 7 else 5.0 * number)
+        return list(losses.told())
+
+    short, long = told(2), told(1000)
+    assert [point.epoch for point in short] == [pytest.approx(tenth / 10) for tenth in range(1, 21)]
+    assert [point.loss for point in short[:4]] == [0.5, 2.5, 4.5, None]
+    assert (len(long), long[-1].epoch) == (200, 1000)
+    assert told(2, first=200) == []
+    lost = Losses()
+    lost.order([(1, 5, 0, 5)])
+    lost.report(9, 0.0, 5, 1.0)
+    assert lost.told() == (), "of a journal without its beginning nothing is made up"
+
+
 def test_losses_far_apart_are_drawn_by_magnitudes_and_accuracies_are_not() -> None:
     deep = [arm(f"{i}", mode, 0, [20.0, 1.0, 0.03], [20.0, 1.0, 0.03]) for i, mode in enumerate(("a", "b"))]
     assert comparison_page(compare(deep), {}).count("loss (log scale)") == 4
@@ -120,9 +158,9 @@ def test_a_page_holds_the_values_of_the_json_and_fetches_nothing(tmp_path: Path)
     cells = dict(re.findall(r'data-figure="(\w+)" data-arm="0">([^<]*)<', text))
     assert cells == {figure.name: shown(getattr(comparison.arms[0].figures, figure.name), figure) for figure in FIGURES}
     lines = embedded(text)["loss-epoch"]["lines"]
-    assert {line["name"]: line["points"] for line in lines}["elche=cpu_async, seed 1"] == [  # type: ignore[index, attr-defined]
-        [point.epoch, point.loss] for point in arms[1].epochs
-    ]
+    points = {line["name"]: line["points"] for line in lines}  # type: ignore[index, attr-defined]
+    assert points["elche=cpu_async, seed 1"] == [[p.epoch, p.loss] for p in trace(RunFolder(tmp_path / "1")).losses]
+    assert [epoch for epoch, _ in points["elche=cpu_async, mean of 2"]] == [1, 2, 3, 4]
     assert set(embedded(text)) == {"loss-epoch", "loss-seconds", "eval-epoch", "eval-seconds", "anchor-round",
                                    "divergence-round"}  # fmt: skip
     assert 'href="0/report.html"' in text
