@@ -36,6 +36,10 @@ from flodl.engine.tally import Tally, finite
 
 __all__ = ["Edges", "Parts"]
 
+# A first group that fails: who ended meanwhile is known in a moment (its agent sees it), and others may go on without it
+# (cluster.controller.join.min_ranks). After that it is what this rank has met that is wrong.
+FIRST_PATIENCE_SECONDS = 1.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
@@ -229,8 +233,7 @@ class Edges:
         if averaging is not None and averaging.done() and averaging.exception() is None:  # a failed one is void
             self.adopt(averaging.result())
         rounds = self.parts.rounds
-        may_be_others = rounds.generation or order.joiners
-        patience = None if may_be_others else 0.0  # before the first group there is nobody else to blame
+        patience = None if rounds.generation or order.joiners else FIRST_PATIENCE_SECONDS
         joined = self.orders.wait(rounds.form(order), patience_seconds=patience)
         digest = rounds.settle(order, joined)
         trial = self.try_evaluation() if order.trial == rounds.rank else None

@@ -86,6 +86,16 @@ def test_a_window_that_was_ordered_before_a_death_is_trained_by_who_reads_of_bot
     assert ordered.generation < done.generation, "it was ordered before the death, and ended after it"
 
 
+@pytest.mark.row(10)
+def test_a_rank_that_dies_while_the_first_group_forms_is_left_behind_where_fewer_may_start(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """Who waits for it in the rendezvous is sent home before it hears of the next group."""
+    tale = stage.run(tmp_path / "run", "cluster.controller.join.min_ranks=2", faults=[kill(0, point="group")])
+    tale.assert_whole(dead=[0])
+    assert not tale.failures
+
+
 def assert_weighs_what_was_accepted(tale: Tale) -> None:
     """Round 3, of which nobody can have had a result, was repeated by the survivors without the dead."""
     first, again = [order for order in tale.commands(Average) if isinstance(order, Average) and order.round == 3]

@@ -116,6 +116,23 @@ def test_without_a_word_from_the_coordinator_a_failed_averaging_is_told(tmp_path
     assert rig.run_ranks(2, work, wanted=1) == ["told"]
 
 
+def test_a_first_group_that_fails_before_the_coordinators_word_of_another_one_is_no_failure(tmp_path: Path) -> None:
+    failed: list[float] = []
+
+    def fail(*given: object) -> None:
+        failed.append(time.monotonic())
+        raise RuntimeError("connection reset by peer")
+
+    def heard(link: rig.ScriptedLink) -> bool:
+        return bool(failed) and time.monotonic() - failed[0] > 0.2
+
+    script = [rig.form((0, 1)), heard, rig.form((0,), generation=2), rig.After(GroupFormed, 1), rig.finish()]
+    loop, link, _ = loop_of(0, script, tmp_path / "store", "parameters")
+    loop.parts.rounds._averager._make_group = fail
+    loop.run()
+    assert [event.generation for event in link.told(GroupFormed)] == [2]
+
+
 def test_a_first_group_that_cannot_form_is_told_at_once(tmp_path: Path) -> None:
     loop, _, _ = loop_of(0, [rig.form((0, 1))], tmp_path / "store", "parameters")
     loop.parts.rounds._averager._make_group = rig.gloo_group("no-such-interface", 5.0)
