@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from flodl.decide.messages import RankDied, RankSuspected
+from flodl.decide.messages import FormGroup, RankDied, RankOrder, RankSuspected, RunWindow
 from flodl.decide.timeouts import Timeouts
 
 __all__ = ["Sighting", "Vigil"]
@@ -31,8 +31,8 @@ class Sighting(msgspec.Struct, frozen=True):
 
 class _Watched(msgspec.Struct):
     """One rank. progress, activity: as last heard; moved: when either was first heard so. windows: seconds each.
-    has_returned: it is not the run's first process of its rank. told: when it was last sent an order; owes: that it has
-    a window to report."""
+    has_returned: it is not the run's first process of its rank. told: when it was last sent an order; owes: the window
+    that it has to report."""
 
     progress: int = -1
     activity: str = ""
@@ -41,7 +41,7 @@ class _Watched(msgspec.Struct):
     windows: list[float] = []
     has_returned: bool = False
     told: float = 0.0
-    owes: bool = False
+    owes: RunWindow | None = None
 
 
 class Vigil:
@@ -58,13 +58,18 @@ class Vigil:
         watched = self._watched.get(rank)
         if watched is not None:
             watched.windows = [*watched.windows, seconds][-REMEMBERED:]
-            watched.owes = False
+            watched.owes = None
 
-    def order(self, rank: int, at: float, *, is_window: bool) -> None:
-        """`rank` was sent an order, the next window where `is_window`."""
+    def order(self, rank: int, at: float, order: RankOrder) -> None:
+        """`rank` was sent an order. A window it owes until it has reported it; a grant ends with its generation."""
         watched = self._watched.get(rank)
-        if watched is not None:
-            watched.told, watched.owes = at, watched.owes or is_window
+        if watched is None:
+            return
+        watched.told = at
+        if isinstance(order, RunWindow):
+            watched.owes = order
+        elif isinstance(order, FormGroup) and watched.owes is not None and watched.owes.alone:
+            watched.owes = None
 
     def watch(self, rank: int) -> None:
         """Another process of `rank` is coming: nothing is known of it."""
@@ -124,7 +129,7 @@ class Vigil:
         still = now - watched.moved
         if watched.activity == "callback" and still > self.limits.callback:
             return f"a callback took more than {self.limits.callback:g} s"
-        if watched.activity == "wait" and watched.owes:
+        if watched.activity == "wait" and watched.owes is not None:
             return self._forgotten(now - max(watched.moved, watched.told))
         if watched.activity != "train":
             return ""
@@ -135,7 +140,7 @@ class Vigil:
 
     def _forgotten(self, still: float) -> str:
         """Why a rank that waits for orders is dead: it was sent a window, which it never began. Whatever became of
-        that, all would wait for it for ever. (A group may be formed meanwhile, which has its own limit.)"""
+        that, all would wait for it for ever. (Who forms a group does something else: that has a limit of its own.)"""
         limit = self.limits.stall + self.limits.collective
         return f"it has waited for orders for {still:.1f} s although it was sent a window" if still > limit else ""
 

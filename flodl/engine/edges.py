@@ -36,7 +36,7 @@ from flodl.engine.tally import Tally, finite
 
 __all__ = ["Edges", "Parts"]
 
-# A first group that fails: who ended meanwhile is known in a moment (its agent sees it), and others may go on without it
+# A first group that fails: who has ended is known in a moment (its agent sees it), and the others may go on without it
 # (cluster.controller.join.min_ranks). After that it is what this rank has met that is wrong.
 FIRST_PATIENCE_SECONDS = 1.0
 
@@ -228,7 +228,7 @@ class Edges:
 
     def form_group(self, order: FormGroup) -> None:
         """A new generation. An open window goes on, unless a common start makes its work void."""
-        self.link.activity = "wait"  # for others, however long: no step of this rank hangs
+        self.link.activity = "group"  # for others, however long: no step of this rank hangs
         averaging, self.averaging = self.averaging, None
         if averaging is not None and averaging.done() and averaging.exception() is None:  # a failed one is void
             self.adopt(averaging.result())

@@ -190,9 +190,9 @@ class LiveWorld:
                 self.server.forget_generation(old)
             self._generation = command.generation
         if isinstance(command, FormGroup | RunWindow | Average | Cut | Finish):
-            now, is_window = time.monotonic(), isinstance(command, RunWindow)
+            now = time.monotonic()
             for rank in command.to:
-                self._vigil.order(rank, now, is_window=is_window)
+                self._vigil.order(rank, now, command)
                 self.server.send(rank, command)
         elif isinstance(command, Restart):
             self._restart(command)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from flodl.decide.messages import RankDied, RankSuspected
+from flodl.decide.messages import FormGroup, RankDied, RankSuspected, RunWindow
 from flodl.decide.timeouts import Timeouts
 from flodl.decide.vigil import Sighting, Vigil
 
 LIMITS = Timeouts()
+WINDOW = RunWindow(to=(0,), generation=1, rounds=(), ranges=(), epoch=0, reason="a test")
+GROUP = FormGroup(to=(0,), generation=2, ranks=(0,), reason="a test")
 
 
 class Watch:
@@ -148,12 +151,12 @@ def test_a_callback_has_a_limit_of_its_own() -> None:
 def test_who_waits_for_orders_and_owes_a_window_never_began_it_and_is_dead_after_what_a_group_may_take() -> None:
     watch = Watch("a", "b", "c")
     for rank in range(3):
-        watch.vigil.order(rank, 0.0, is_window=True)
+        watch.vigil.order(rank, 0.0, WINDOW)
     watch.vigil.window(0, 1.0)
     limit = LIMITS.stall + LIMITS.collective
     for second in range(int(2 * limit)):
         if second == 100:
-            watch.vigil.order(1, watch.now, is_window=False)  # to form a group, say
+            watch.vigil.order(1, watch.now, GROUP)
         watch.beat(0, "wait", moves=False)
         watch.beat(1, "wait", moves=False)
         watch.beat(2)
@@ -161,6 +164,19 @@ def test_who_waits_for_orders_and_owes_a_window_never_began_it_and_is_dead_after
     assert watch.deaths() == {1: 100.0 + limit + 1.0}
     (died,) = [event for event in watch.told if isinstance(event, RankDied)]
     assert died.cause == f"it has waited for orders for {limit + 1:.1f} s although it was sent a window"
+
+
+def test_a_grant_is_owed_no_longer_than_its_generation_lasts_and_nobody_is_hurried_while_a_group_forms() -> None:
+    watch = Watch("a", "b", "c")
+    watch.vigil.order(0, 0.0, msgspec.structs.replace(WINDOW, alone=True))
+    watch.vigil.order(1, 0.0, WINDOW)
+    for rank in range(2):
+        watch.vigil.order(rank, 1.0, GROUP)
+    for _ in range(2000):
+        watch.beat(0, "wait", moves=False)  # for its part in the end, while another one evaluates
+        watch.beat(1, "group", moves=False)  # for who evaluates
+        watch.beat(2, "callback")
+        assert watch.second() == []
 
 
 def test_who_was_never_heard_and_who_was_released_is_not_watched() -> None:
