@@ -99,7 +99,7 @@ def _form(mind: Mind, at: float, reason: str, *, repair_from: int | None = None)
     """Have the living ranks form the next generation."""
     state = mind.state
     state.activity = "recovering" if repair_from is None else "repairing"
-    begin_generation(mind, at + mind.limits.stall)
+    begin_generation(mind, at + mind.limits.stall + _callback_seconds(mind))
     return [
         FormGroup(
             to=mind.alive,
@@ -117,7 +117,7 @@ def _part(mind: Mind, failure: str, why: SaveReason, at: float) -> list[Command]
     state = mind.state
     state.failure, state.callbacks.why = failure, why
     state.activity = "recovering"
-    begin_generation(mind, at + mind.limits.collective)
+    begin_generation(mind, at + mind.limits.collective + _callback_seconds(mind))
     reason = f"the run ends ({why}): each says which round it holds"
     return [FormGroup(to=(rank,), generation=state.generation, ranks=(rank,), reason=reason) for rank in mind.alive]
 
@@ -191,8 +191,12 @@ def stalls_at(mind: Mind) -> float | None:
         return order.averaged_at + limits.stall if order.averaged_in == state.generation else None
     if not state.accepted:
         return None  # a first step compiles, and nobody knows for how long
-    callback_seconds = limits.callback if state.callbacks.running is not None else 0.0
-    return order.at + limits.stall + limits.step + callback_seconds
+    return order.at + limits.stall + limits.step + _callback_seconds(mind)
+
+
+def _callback_seconds(mind: Mind) -> float:
+    """For so long a rank may not be able to answer: it evaluates, and is at no step's edge before that has ended."""
+    return mind.limits.callback if mind.state.callbacks.running is not None else 0.0
 
 
 def on_stall(mind: Mind, at: float) -> list[Command]:
@@ -206,7 +210,7 @@ def on_stall(mind: Mind, at: float) -> list[Command]:
     if is_forming and state.failure:
         return _leave_the_silent(mind, order, at)
     what = f"generation {state.generation} was not formed" if is_forming else f"round {order.number} was not averaged"
-    text = f"{what} in {mind.limits.stall:g} s, and no rank is known to be dead"
+    text = f"{what} in {mind.limits.stall + _callback_seconds(mind):g} s, and no rank is known to be dead"
     return [alert(text, "the run is saved and ends"), *_part(mind, text, "reduce_stall", at)]
 
 
@@ -215,7 +219,8 @@ def _leave_the_silent(mind: Mind, order: Order, at: float) -> list[Command]:
     state = mind.state
     told: list[Command] = []
     for rank in [rank for rank in mind.alive if rank not in state.formed]:
-        cause = f"did not answer in {mind.limits.collective:g} s when the run was to end"
+        seconds = mind.limits.collective + _callback_seconds(mind)
+        cause = f"did not answer in {seconds:g} s when the run was to end"
         state.membership.die(rank, f"{mind.name(rank)}: {cause}")
         told.append(alert(f"{mind.name(rank)} {cause}", "it is given up", rank))
     if not mind.alive:

@@ -28,6 +28,8 @@ __all__ = ["GroupAverager", "gloo_group", "nccl_group"]
 # when all had ended but a peer was gone. Ranks leave by os._exit.
 _KEPT: list[Any] = []
 
+FIRST = 1  # generation: all have only just said that they are ready
+
 GroupFactory = Callable[[Store, int, int], Any]
 
 
@@ -80,14 +82,23 @@ def _is_address(interface: str) -> bool:
 class GroupAverager:
     """`Averager` over torch.distributed. Calls block their thread: they belong on an averaging thread.
 
-    rank: global number. make_store: generation -> its rendezvous, called on the thread that forms it.
+    rank: global number. make_store: generation -> its rendezvous, called on the thread that forms it. meet_seconds: how
+    long members wait there for one that is not at a step's edge yet; 0: as long as the group may take to connect.
     Forming is the one call that may come from another thread while a combine of an older generation hangs.
     """
 
-    def __init__(self, rank: int, make_store: Callable[[int], Store], make_group: GroupFactory) -> None:
+    def __init__(
+        self,
+        rank: int,
+        make_store: Callable[[int], Store],
+        make_group: GroupFactory,
+        *,
+        meet_seconds: float = 0.0,
+    ) -> None:
         self._rank = rank
         self._make_store = make_store
         self._make_group = make_group
+        self._meet_seconds = meet_seconds
         self._current = 0
         self._ranks: dict[int, tuple[int, ...]] = {}
         self._groups: dict[int, Any] = {}
@@ -102,6 +113,8 @@ class GroupAverager:
         if len(ranks) == 1:
             return
         store = self._stores[generation] = self._make_store(generation)
+        if self._meet_seconds and generation > FIRST:
+            self._meet(store, ranks)
         group = self._make_group(store, ranks.index(self._rank), len(ranks))
         _KEPT.append(group)
         with self._books:
@@ -162,6 +175,11 @@ class GroupAverager:
     def close(self) -> None:
         """Leave. gloo offers nothing that would not wait for peers: its sockets go with the process."""
         self.pass_on(self._current + 1)
+
+    def _meet(self, store: Store, ranks: Sequence[int]) -> None:
+        """Wait for all: one may be in a long step, or evaluate. A group's own limit is for members that are there."""
+        store.set(f"met/{self._rank}", "1")
+        store.wait([f"met/{rank}" for rank in ranks], timedelta(seconds=self._meet_seconds))
 
     def _group_of(self, generation: int) -> Any:
         """The group of the present generation; None where it has one member. AbandonedError where it has passed."""

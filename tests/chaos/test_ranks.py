@@ -17,6 +17,7 @@ from flodl.decide.messages import (
     AveragingDone,
     BundleKept,
     Finish,
+    GroupFormed,
     RankDied,
     RankFailed,
     RunWindow,
@@ -84,6 +85,20 @@ def test_a_window_that_was_ordered_before_a_death_is_trained_by_who_reads_of_bot
     reports = [event for event in tale.events(WindowDone) if isinstance(event, WindowDone) and event.rank == 0]
     done = next(event for event in reports if event.round == 4)
     assert ordered.generation < done.generation, "it was ordered before the death, and ended after it"
+
+
+@pytest.mark.row(1)
+def test_a_death_costs_nobody_else_while_a_rank_evaluates_for_longer_than_an_averaging_may_take(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """It hears of the next group when it has ended; the others wait for it until then."""
+    scale = 0.03
+    evaluates = Failpoint(point="callback", action="slow", ranks=(0,), epoch=0, seconds=1.2 * 60.0 * scale)
+    job = ("eval.every_epochs=1", "callbacks.policy=0", f"membership.timeout_scale={scale}")
+    tale = stage.run(tmp_path / "run", *job, faults=[evaluates, kill(2, point="step.inside", epoch=1, skip=6)])
+    tale.assert_whole(dead=[2])
+    formed = [event.at for event in tale.events(GroupFormed) if isinstance(event, GroupFormed) and event.generation > 1]
+    assert max(formed) - tale.struck[2] > 60.0 * scale
 
 
 @pytest.mark.row(10)

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from flodl.decide.messages import Alert, Command, End, Finish, FormGroup, RankSuspected, SaveBegun, TimeReached
+from flodl.decide.messages import (
+    Alert,
+    Command,
+    End,
+    Finish,
+    FormGroup,
+    RankSuspected,
+    RunWindow,
+    SaveBegun,
+    TimeReached,
+)
 from tests.decide.hands import Hand, leave, only
 
-STALL = 300.0
+STALL, CALLBACK = 300.0, 3600.0
 
 
 def three(mode: str = "cpu_cadence", **blocks: object) -> Hand:
@@ -66,6 +76,21 @@ def test_a_group_that_does_not_come_about_is_given_up() -> None:
     hand.died(0)
     said = passes(hand, STALL)
     assert only(Alert, said).text.startswith("generation 2 was not formed")
+
+
+def test_a_group_is_waited_for_as_long_as_an_evaluation_may_take_where_a_rank_is_in_one() -> None:
+    hand = three(num_samples=30)
+    hand.round()
+    assert [order.callbacks for order in hand.said if isinstance(order, RunWindow)] == [("eval",), (), ()]
+    hand.died(2)
+    assert passes(hand, CALLBACK + STALL - 1.0) == ()
+    said = passes(hand, 2.0)
+    assert only(Alert, said).text.startswith("generation 2 was not formed in 3900 s")
+    hand.formed(1, last_round=1)
+    assert passes(hand, CALLBACK) == ()
+    said = passes(hand, 61.0)
+    assert only(Alert, said).text.endswith("did not answer in 3660 s when the run was to end")
+    assert only(Finish, said).to == (1,)
 
 
 def test_a_grant_has_a_ceiling_too_once_a_first_one_was_run() -> None:
