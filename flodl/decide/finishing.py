@@ -150,7 +150,8 @@ def on_lingering(mind: Mind, at: float) -> list[Command]:
 
 
 def _go_on(mind: Mind, rank: int, at: float) -> list[Command]:
-    """`rank` is gone. The saver's leaving, and word of its bundle, let the others go, or have the next one save."""
+    """`rank` is gone. The saver's leaving, and word of its bundle, let the others go, or have the next one save. That
+    word is waited for when nobody is left, too."""
     callbacks = mind.state.callbacks
     was_saver = callbacks.tried[-1:] == [rank] and not callbacks.released
     if was_saver:
@@ -162,7 +163,7 @@ def _go_on(mind: Mind, rank: int, at: float) -> list[Command]:
         following = callbacks.next_saver(mind.alive, mind.speeds, callbacks.tried)
         callbacks.released = following is None
         return _ask_saver(mind, f"{mind.name(rank)} could not save the weights", at)
-    return _end(mind) if not mind.alive else []
+    return _end(mind) if not mind.alive and callbacks.saving is None else []
 
 
 def _end(mind: Mind) -> list[Command]:

@@ -125,7 +125,7 @@ def on_stop(mind: Mind, event: StopRequested) -> list[Command]:
 def on_time(mind: Mind, at: float) -> list[Command]:
     """What the time that an event tells makes due: the end of a run whose time is up."""
     state = mind.state
-    if state.stopping.due is None or state.stop is not None:
+    if state.stop is not None or state.activity == "finishing":
         return []
     reason = overdue(mind, at)
     if not reason:

@@ -9,6 +9,7 @@ import pytest
 from flodl.decide.messages import Alert, Command, End, Finish, Goodbye, TimeReached
 from flodl.decide.timeouts import timeouts_of
 from flodl.spec.job import DebugConfig, MembershipConfig, TrainerConfig
+from flodl.spec.stop import StopConfig
 from tests.decide.hands import Hand, only
 
 
@@ -74,6 +75,19 @@ def test_all_others_dead_on_the_way_out_end_the_run_too() -> None:
     hand = at_the_end(num_ranks=2)
     hand.goodbye(0)
     assert only(End, hand.died(1)).status == "degraded"
+
+
+def test_a_bundle_that_is_put_in_place_is_waited_for_when_nobody_is_left() -> None:
+    hand = at_the_end(num_ranks=2)
+    hand.tell(Goodbye(at=hand.later(), rank=0))
+    assert [type(command) for command in hand.died(1)] == [Alert]
+    assert only(End, hand.kept()).status == "degraded"
+
+
+def test_a_limit_of_time_that_passes_while_the_weights_are_saved_is_no_news() -> None:
+    hand = at_the_end(stop=StopConfig(max_time="10m"))
+    hand.now += 1000.0
+    assert hand.kept() == ()
 
 
 def test_an_exit_after_the_goodbye_is_no_death() -> None:
