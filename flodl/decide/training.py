@@ -27,7 +27,7 @@ def on_window_done(mind: Mind, event: WindowDone) -> list[Command]:
     if not state.membership.hears(event.rank, event.generation):
         return []  # from a rank that was declared dead, or from before it came back
     if order.alone and event.generation != state.generation:
-        return []  # a grant ends with its generation
+        return _hear(mind, event)  # a grant ends with its generation, but not what was evaluated before it
     had_stop = state.stop is not None
     told = _take_report(mind, order, event)
     if state.activity == "recovering":
@@ -50,6 +50,13 @@ def _take_report(mind: Mind, order: Order, event: WindowDone) -> list[Command]:
     if ran != event.samples:
         text = f"{mind.name(event.rank)} reports {event.samples} samples, its {event.batches} batches hold {ran}"
         told.append(alert(text, "rank and ledger must cut batches alike", event.rank))
+    return [*told, *_hear(mind, event)]
+
+
+def _hear(mind: Mind, event: WindowDone) -> list[Command]:
+    """What a report says beside its figures."""
+    state = mind.state
+    told: list[Command] = []
     told += [alert(f"{mind.name(event.rank)}: {note}", "the rank says so", event.rank) for note in event.notes]
     for result in event.callbacks:
         problem = state.callbacks.take(result)

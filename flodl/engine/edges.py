@@ -152,7 +152,7 @@ class Edges:
         try:
             outcome = self.orders.wait(rounds.submit(order))
         except RegroupedError:
-            self.tally.clear()  # what of the grant counts is read off the rounds that are held
+            self.tally.void()  # what of the grant counts is read off the rounds that are held
             raise
         self.adopt(outcome)
         self.count(outcome, (time.perf_counter() - began) * 1000)
@@ -192,7 +192,7 @@ class Edges:
             outcome = self.orders.wait(launched)
         except RegroupedError:
             self.parts.rounds.take_back()
-            self.tally.clear()
+            self.tally.void()
             raise
         spent_ms = self.parts.rounds.confirm(outcome)
         reach("average.after")

@@ -54,6 +54,12 @@ class Tally:
         self.learning_rate = 0.0
         self.scalars.clear()
 
+    def void(self) -> None:
+        """What was trained does not count; what was evaluated, and is to be said, goes into the next report."""
+        callbacks, notes = self.callbacks, self.notes
+        self.clear()
+        self.callbacks, self.notes = callbacks, notes
+
     def add(self, gradients: Gradients, samples: int) -> None:
         """One more batch, with its mean loss and what its step recorded. (Of a batch that is redone: the last try.)"""
         self.scalars.add(gradients.recorded)

@@ -94,7 +94,7 @@ class Keeper:
     def observe(self, event: Event, commands: Sequence[Command]) -> None:
         """A listener, to be called before the commands are carried out."""
         if isinstance(event, WindowDone | Goodbye) and self._evaluating is not None:
-            for result in event.callbacks:
+            for result in reversed(event.callbacks):  # an earlier one is of a grant that came to nothing
                 if result.name == "eval" and result.ok and event.rank == self._evaluating.rank:
                     number, figures = self._evaluating.round, dict(result.values)
                     self._jobs.put(lambda number=number, figures=figures: self._judge(number, figures))

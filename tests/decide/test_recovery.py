@@ -7,6 +7,7 @@ import pytest
 from flodl.decide.messages import (
     Alert,
     Average,
+    CallbackResult,
     Cut,
     End,
     Finish,
@@ -15,6 +16,7 @@ from flodl.decide.messages import (
     SaveBegun,
 )
 from flodl.spec.job import MembershipConfig, TrainerConfig
+from flodl.spec.stop import StopConfig, TargetConfig
 from tests.decide.hands import Hand, leave, only
 
 
@@ -280,6 +282,20 @@ def test_a_grants_report_of_an_older_generation_is_not_counted() -> None:
     late = hand.report(1)
     hand.died(2)
     assert hand.tell(late) == ()
+
+
+def test_what_was_evaluated_in_a_grant_counts_whatever_becomes_of_the_grant() -> None:
+    target = TargetConfig(metric="accuracy", value=0.5)
+    hand = three("cpu_sync", num_samples=30, stop=StopConfig(target=target))
+    hand.round()
+    assert hand.orders[0].callbacks == ("eval",)
+    judged = CallbackResult(name="eval", ok=True, values={"accuracy": 0.5}, epoch=0)
+    late = hand.report(0, callbacks=(judged,), notes=("a word",))
+    hand.died(2)
+    texts = [command.text for command in hand.tell(late) if isinstance(command, Alert)]
+    assert texts == ["rank 0 (cpu of here): a word", "stopping: stop.target: accuracy 0.5 has reached 0.5"]
+    hand.formed(0, last_round=1)
+    assert only(Finish, hand.formed(1, last_round=1)).reason.startswith("stop.target")
 
 
 def test_a_dead_rank_that_had_finished_more_than_the_survivors_is_not_believed() -> None:

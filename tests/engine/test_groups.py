@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from flodl.decide.messages import AveragingDone, GroupFormed, RankOrder, WindowDone
+from flodl.engine.functions import Functions
 from flodl.errors import RunFailed
 from tests.engine import rig
 
@@ -40,7 +41,9 @@ class Climb:
         return -self.amount * model.weight.sum()
 
 
-def loop_of(rank: int, script: list[RankOrder | Any], store: Path, rule: str) -> tuple[Any, rig.ScriptedLink, Level]:
+def loop_of(
+    rank: int, script: list[RankOrder | Any], store: Path, rule: str, **options: Any
+) -> tuple[Any, rig.ScriptedLink, Level]:
     link = rig.ScriptedLink(script, store)
     model = Level()
     loop = rig.make_loop(
@@ -52,6 +55,7 @@ def loop_of(rank: int, script: list[RankOrder | Any], store: Path, rule: str) ->
         step=Climb(rank + 1.0),
         data=TensorDataset(torch.zeros(100)),
         batch_size=10,
+        **options,
     )
     return loop, link, model
 
@@ -99,6 +103,25 @@ def test_a_window_outlives_the_group_that_it_was_ordered_in_and_grants_and_round
     held.set_result("told already")
     assert orders.wait(held) == "told already"
     assert [orders.next(0), orders.next(0), orders.next(0)] == [window, group, None]
+
+
+def test_what_was_evaluated_in_a_grant_that_came_to_nothing_is_told_with_the_next_one(tmp_path: Path) -> None:
+    def work(rank: int) -> Any:
+        start = [rig.form((0, 1)), rig.After(GroupFormed, 1)]
+        if rank == 1:
+            loop, _, _ = loop_of(rank, [*start, lambda link: os._exit(0)], tmp_path / "store", "gradients")
+            loop.run()
+        void = rig.window(1, 1, [(0, 0, 10)], alone=True, callbacks=("eval",), epoch=1)
+        again = rig.window(1, 1, [(0, 0, 10)], alone=True, epoch=1, generation=2)
+        script = [*start, void, rig.Reached(1), rig.form((0,), generation=2, source=None), rig.After(GroupFormed, 2)]
+        judge = Functions(eval=lambda model: {"weight": float(model.weight.detach()[0])})
+        script += [again, rig.After(WindowDone, 1), rig.finish()]
+        loop, link, _ = loop_of(rank, script, tmp_path / "store", "gradients", functions=judge)
+        loop.run()
+        (report,) = link.told(WindowDone)
+        return [result.values for result in report.callbacks], report.batches, link.progress
+
+    assert rig.run_ranks(2, work, wanted=1) == [([{"weight": 0.0}], 1, 2)]
 
 
 def test_without_a_word_from_the_coordinator_a_failed_averaging_is_told(tmp_path: Path) -> None:

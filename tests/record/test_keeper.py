@@ -201,11 +201,12 @@ def test_a_disk_that_refuses_is_told_by_path(tmp_path: Path) -> None:
 
 def test_figures_reach_the_bundle_of_the_weights_that_they_judge_before_and_after_it_is_there(tmp_path: Path) -> None:
     figures = CallbackResult(name="eval", ok=True, values={"accuracy": 0.5})
+    earlier = CallbackResult(name="eval", ok=True, values={"accuracy": 0.1})  # of a grant that came to nothing
     with keeping(tmp_path) as heard:
         assert save(heard, 1, evaluates=True).error == ""
         heard.keeper.observe(Goodbye(at=0.0, rank=0, callbacks=(figures,)), ())
         heard.begin(2, evaluates=True)
-        heard.keeper.observe(Goodbye(at=0.0, rank=0, callbacks=(figures,)), ())
+        heard.keeper.observe(Goodbye(at=0.0, rank=0, callbacks=(earlier, figures)), ())
         heard.upload("r2.model", MODEL)
         heard.kept()
         heard.keeper.close()
