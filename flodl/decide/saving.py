@@ -62,14 +62,17 @@ def begin_save(mind: Mind, rank: int, why: SaveReason, *, evaluates: bool = Fals
 
 
 def note_kept(mind: Mind, event: BundleKept) -> list[Command] | None:
-    """What came of a save. None for word of another one than the one under way."""
+    """What came of a save. None for word of another one than the one under way: of one that was followed by another, or
+    whose rank has died, a bundle may be there all the same."""
     callbacks = mind.state.callbacks
+    if not event.error:
+        callbacks.kept = max(event.round, callbacks.kept or 0)
     if (event.round, event.rank) != (callbacks.saving, callbacks.saver):
         return None
     callbacks.saving = callbacks.saver = None
     told: list[Command] = [alert(remark, "the bundle is in place all the same") for remark in event.remarks]
     if not event.error:
-        callbacks.kept, callbacks.save_tried = event.round, []
+        callbacks.save_tried = []
         return told
     return [*told, save_failed(mind, event.rank, event.error)]
 

@@ -117,6 +117,25 @@ def test_a_saver_that_dies_leaves_the_save_to_the_others() -> None:
     assert begun(hand)[0].rank == 1 - saver
 
 
+@pytest.mark.parametrize("ends_by", ["another save", "the saver's death"])
+def test_a_bundle_that_is_there_late_counts_although_nobody_waits_for_it_any_more(ends_by: str) -> None:
+    """On a slow disk. The run fails then, and there is something to go on from."""
+    hand = saving()
+    rounds_until_save(hand)
+    first = begun(hand)[0]
+    if ends_by == "another save":
+        hand.stop(status="stopped")
+        hand.round()
+        assert begun(hand)[0].round > first.round
+    else:
+        hand.died(first.rank)
+    assert hand.tell(BundleKept(at=hand.later(), rank=first.rank, round=first.round)) == ()
+    for rank in hand.alive:
+        hand.died(rank)
+    end = only(End, hand.said)
+    assert (end.status, end.exit_code) == ("failed", 4)
+
+
 def begun_round(hand: Hand) -> int:
     assert hand.save is not None
     return hand.save.round
