@@ -40,6 +40,12 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.step, STEP_FACTOR * window_seconds)
 
     @property
+    def patience(self) -> float:
+        """What a rank whose averaging has failed waits for the coordinator's word: longer than the coordinator waits
+        for the averaging (see `stalls_at`), or a rank would tell of its own end while the run is being saved."""
+        return self.stall + self.step + self.dead
+
+    @property
     def alone(self) -> float:
         """What ranks that run a grant may wait for in it: the slowest one's step, and its callbacks."""
         return self.step + self.callback

@@ -194,7 +194,7 @@ def make_loop(payload: RankPayload, built: Built, link: Link) -> Loop:
     built.model.train()
     # Who is dead, and whether a round is given up, is the coordinator's to say: at the ceiling it does, and no rank
     # that only waits for a stuck one has left before.
-    return Loop(parts, link, Orders(link, patience_seconds=limits.stall))
+    return Loop(parts, link, Orders(link, patience_seconds=limits.patience))
 
 
 def _set_free(averager: GroupAverager, generation: int) -> None:

@@ -12,6 +12,7 @@ from flodl.errors import ConfigError
 def test_the_limits_grow_in_the_order_in_which_they_wait_for_each_other(scale: float) -> None:
     limits = timeouts_of(scale)
     assert limits.heartbeat < limits.suspected < limits.dead < limits.collective < limits.stall
+    assert limits.stall + limits.step + 2 * limits.heartbeat < limits.patience
 
 
 def test_the_limits_of_a_run_are_those_that_are_documented() -> None:
