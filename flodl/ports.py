@@ -278,7 +278,8 @@ class Averager(Protocol):
         """Begin a `combine`. What the present stream of a GPU is told from here on finds the sum; on a CPU it is there.
 
         The call that is handed back waits for the end: only where it returns is the sum one of all members; else it
-        raises `AbandonedError` or RuntimeError, and whatever was computed of the vectors is void.
+        raises `AbandonedError` or RuntimeError, and whatever was computed of the vectors is void. Where the launch
+        itself raises, the sum has failed or was never begun; others may be reading the vectors all the same.
         """
         ...
 

@@ -142,10 +142,7 @@ class GroupAverager:
 
     def launch(self, generation: int, round_number: int, vectors: Sequence[torch.Tensor]) -> Callable[[], None]:
         """Begin the sum; what is returned waits for its end and tells what went wrong. On a CPU it has ended."""
-        try:
-            ended = self._launched(generation, round_number, vectors)
-        except (AbandonedError, RuntimeError) as error:
-            return _raising(error)
+        ended = self._launched(generation, round_number, vectors)
 
         def end() -> None:
             self._end(generation, ended)
@@ -218,10 +215,3 @@ class GroupAverager:
                 self._check(generation)
                 raise
         self._check(generation)
-
-
-def _raising(error: Exception) -> Callable[[], None]:
-    def end() -> None:
-        raise error
-
-    return end

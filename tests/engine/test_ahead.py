@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from flodl.decide.messages import Range
 from flodl.engine.averaging.before import Before
 from flodl.engine.averaging.rule import RoundOrder
+from flodl.engine.groups import GroupAverager
 from flodl.engine.orders import RegroupedError
 from flodl.ports import AbandonedError
 from tests.engine import rig
@@ -78,6 +80,41 @@ def test_a_void_round_leaves_nothing_behind(make: Any, rounds_before: int) -> No
     pair.batch(9)
     pair.average()
     same(pair.standing(), other.standing())
+
+
+class Cut:
+    """A torch group whose connections break when the sum is under way. seen: what the others may be reading still."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Tensor, Tensor]] = []
+
+    def name(self) -> str:
+        return "gloo"
+
+    def allreduce(self, vectors: list[Tensor], options: Any) -> Cut:
+        self.seen += [(vector, vector.clone()) for vector in vectors]
+        return self
+
+    def wait(self) -> bool:
+        raise RuntimeError("connection reset")
+
+
+def test_a_sum_that_fails_is_told_at_its_end_and_what_others_may_be_reading_stays_as_it_is() -> None:
+    pair, group = Pair(MAKERS["momentum"]), Cut()
+    before = pair.standing()
+    averager = GroupAverager(0, lambda generation: dist.HashStore(), lambda store, place, members: group)
+    averager.form(1, (0, 1))
+    pair.batch(0)
+    rule, order = pair.rules[0], pair.order()
+    assert rule.can_go_ahead(order)
+    rule.snapshot()
+    going = rule.launch(averager, order)
+    with pytest.raises(RuntimeError, match="connection reset"):
+        going.outcome()
+    rule.take_back()
+    assert len(group.seen) == len(rule.contribution.flat.vectors)
+    assert all(torch.equal(vector, handed) for vector, handed in group.seen)
+    same(pair.standing()[:1], before[:1])
 
 
 def test_who_lacks_a_round_takes_it_from_who_holds_it_after_its_own_try_was_void() -> None:

@@ -9,7 +9,7 @@ that the card never waits for this thread (`launch`). Until all is confirmed the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -23,7 +23,7 @@ from flodl.engine.averaging.layout import model_layout
 from flodl.engine.averaging.rule import Outcome, RoundOrder, Standing, clip, parameters_of
 from flodl.engine.averaging.transfer import Transfer
 from flodl.engine.averaging.under_way import Mark, UnderWay, largest, on_host
-from flodl.ports import Averager
+from flodl.ports import AbandonedError, Averager
 
 __all__ = ["GradientRule"]
 
@@ -228,9 +228,12 @@ class GradientRule:
         mass = 0.0 if nonfinite else mass
         contribution.fill(self.local, mass, self.common, order.arrival_ms, present, is_finite=is_finite)
         ready = Mark(self.device)
-        end = averager.launch(order.generation, order.round, contribution.flat.vectors)
-        summed = Mark(self.device)
-        contribution.settle(self.common)
+        try:
+            end = averager.launch(order.generation, order.round, contribution.flat.vectors)
+            summed = Mark(self.device)
+            contribution.settle(self.common)
+        except (AbandonedError, RuntimeError) as error:  # the vectors stay: others may be summing them still
+            end, summed = _raising(error), Mark(self.device)
         tail, found = on_host(contribution.flat.tail), None if found is None else on_host(found)
         told = Mark(self.device)
         return UnderWay(order, contribution, end, tail, found, nonfinite, began, ready, summed, told)
@@ -288,3 +291,10 @@ def _dense(gradient: Tensor) -> Tensor:
 def _real(gradient: Tensor | None) -> Tensor:
     assert gradient is not None
     return torch.view_as_real(gradient) if gradient.is_complex() else gradient
+
+
+def _raising(error: Exception) -> Callable[[], None]:
+    def end() -> None:
+        raise error
+
+    return end
