@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -60,7 +61,8 @@ class Saver:
             self._send(round_, snapshot)
         except Exception as error:  # noqa: BLE001  whatever it is, training goes on and another rank may try
             told = str(error) if isinstance(error, FlodlError) else f"{type(error).__name__}: {error}"
-            self._link.send(BundleKept(at=0.0, rank=self._rank, round=round_, error=told))
+            with contextlib.suppress(FlodlError):  # of a rank that is ending: why, others have said
+                self._link.send(BundleKept(at=0.0, rank=self._rank, round=round_, error=told))
 
     def _send(self, round_: int, snapshot: Snapshot) -> None:
         snapshot.freeze()

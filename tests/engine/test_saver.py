@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from flodl.engine.tensorfile import tensors_of
 from flodl.errors import FlodlError
 from flodl.record.bundle import BundleStore, Saved
 from flodl.record.bundle_names import PLAIN, as_upload
+from tests.engine.listening import Controller, dialled
 from tests.engine.test_bundle import Net, Waves
 from tests.engine.test_carried import Alone
 from tests.record.bundles import meta
@@ -123,3 +125,16 @@ def test_what_no_file_of_weights_can_hold_is_told_by_its_name(tmp_path: Path) ->
         with pytest.raises(FlodlError, match=words):
             saved_beside(tmp_path, net())
     assert not list(tmp_path.iterdir())
+
+
+def test_a_save_that_a_ranks_own_end_cuts_off_says_nothing_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    uncaught: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", uncaught.append)
+    controller, run = Controller(), Alone(outer=False, dtype=torch.float32)
+    with dialled(controller.door(0)) as link:
+        saver = Saver(0, link, run.model, run.state)
+    saver.begin(1)  # the link is closed
+    saver.wait()
+    controller.server.close()
+    assert uncaught == []
+    assert not controller.sink.committed
