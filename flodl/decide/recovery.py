@@ -61,7 +61,12 @@ def on_death(mind: Mind, event: RankDied | RankFailed) -> list[Command]:
     if ending is not None:
         return [*told, *_part(mind, *ending, event.at)]
     form = join if state.activity == "joining" else _form
-    return [*told, *form(mind, event.at, f"{mind.name(rank)} is gone; {len(mind.alive)} ranks go on")]
+    return [*told, *form(mind, event.at, f"{mind.name(rank)} is gone; {_who_goes_on(mind)}")]
+
+
+def _who_goes_on(mind: Mind) -> str:
+    alive = list(mind.alive)
+    return f"{len(alive)} ranks go on" if len(alive) > 1 else f"{mind.name(alive[0])} goes on alone"
 
 
 def end_without_hope(mind: Mind, at: float) -> list[Command]:

@@ -37,11 +37,12 @@ class News(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def news(event: Event, commands: Sequence[Command], view: View) -> list[News]:
-    """The lines for one event, in order: what happened, then what was decided."""
-    lines = list(_of_event(event))
+    """The lines for one event, in order: what happened, then what was decided; each once."""
+    lines = [*_of_loss(event, commands), *_of_event(event)]
+    lost = event.rank if isinstance(event, RankDied | RankFailed) else None
     for command in commands:
-        lines += _of_command(command, view)
-    return lines
+        lines += _of_command(command, view, lost)
+    return list(dict.fromkeys(lines))
 
 
 def loss_words(loss: float | None) -> str:
@@ -71,14 +72,23 @@ def shares_line(shares: Mapping[int, float]) -> str:
     return text + (f" and {len(others)} more, {min(others):.1%} to {max(others):.1%}" if others else "")
 
 
+def _of_loss(event: Event, commands: Sequence[Command]) -> Iterator[News]:
+    """A rank is gone: nothing where an alert says it better, where it was known, or where it had left in order."""
+    if isinstance(event, RankFailed):
+        cause, verb, is_news = event.message, "failed", True
+        if event.trace not in ("", event.message):
+            yield News(kind="quiet", text=event.trace)
+    elif isinstance(event, RankDied):
+        cause, verb, is_news = event.cause, "died", bool(commands)
+    else:
+        return
+    alerts = [command.text for command in commands if isinstance(command, Alert) and command.rank == event.rank]
+    if is_news and not any(cause in text for text in alerts):
+        yield News(kind="bad", text=f"rank {event.rank} {verb}: {cause}")
+
+
 def _of_event(event: Event) -> Iterator[News]:
     match event:
-        case RankDied():
-            yield News(kind="bad", text=f"rank {event.rank} died: {event.cause}")
-        case RankFailed():
-            yield News(kind="bad", text=f"rank {event.rank} failed: {event.message}")
-            if event.trace:
-                yield News(kind="quiet", text=event.trace)
         case StopRequested():
             yield News(kind="warning", text=f"stopping at the next round: {event.reason}")
         case WindowDone() | Goodbye():
@@ -91,16 +101,18 @@ def _of_event(event: Event) -> Iterator[News]:
             pass
 
 
-def _of_command(command: Command, view: View) -> Iterator[News]:
+def _of_command(command: Command, view: View, lost: int | None) -> Iterator[News]:
     match command:
         case EpochEnded():
             yield News(kind="said", text=epoch_line(command.metrics, view.num_epochs))
         case IntervalEnded():
             yield News(kind="quiet", text=_interval_line(command.metrics, view.num_epochs))
         case Alert():
-            yield News(kind="warning", text=command.text)
+            yield News(kind="bad" if lost is not None and command.rank == lost else "warning", text=command.text)
         case FormGroup() if command.generation == 1:
             yield News(kind="quiet", text=command.reason)
+        case FormGroup() if len(command.ranks) == 1:  # who goes on alone, or each by itself where the run ends
+            yield News(kind="warning", text=command.reason)
         case FormGroup():
             members = ", ".join(str(rank) for rank in command.ranks)
             yield News(kind="warning", text=f"going on with ranks {members}: {command.reason}")

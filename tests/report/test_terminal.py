@@ -10,7 +10,16 @@ import pytest
 from rich.console import Console
 
 from flodl.decide.callbacks import Callbacks
-from flodl.decide.messages import Alert, CallbackResult, EpochEnded, RankDied, RankReady, StopRequested
+from flodl.decide.messages import (
+    Alert,
+    CallbackResult,
+    EpochEnded,
+    FormGroup,
+    RankDied,
+    RankFailed,
+    RankReady,
+    StopRequested,
+)
 from flodl.decide.view import View
 from flodl.report.bar import Bar, duration
 from flodl.report.news import epoch_line, news, shares_line
@@ -79,6 +88,37 @@ def test_what_matters_is_said_in_order() -> None:
     texts = [line.text for line in news(died, [alert, ended], TRAINING)]
     assert texts[:2] == ["rank 1 died: SIGKILL", "its 8 batches are dealt again"]
     assert texts[2].startswith("epoch  1/10")
+
+
+NAME = "rank 1 (cpu of here)"
+
+
+def form(reason: str, *ranks: int) -> FormGroup:
+    return FormGroup(to=ranks, generation=2, ranks=ranks, reason=reason)
+
+
+def test_a_death_is_said_once_with_all_that_is_known_of_it() -> None:
+    died = RankDied(at=1.0, rank=1, cause="was ended by SIGKILL")
+    alert = Alert(text=f"{NAME} died: was ended by SIGKILL; it is restarted in 1 s", rank=1, reason="death")
+    told = news(died, [alert, form(f"{NAME} is gone; 2 ranks go on", 0, 2)], TRAINING)
+    assert [line.text for line in told] == [alert.text, f"going on with ranks 0, 2: {NAME} is gone; 2 ranks go on"]
+    assert told[0].kind == "bad"
+    failed = RankFailed(at=1.0, rank=1, kind="step", message="ValueError: x", trace="Traceback\nValueError: x")
+    alert = Alert(text=f"{NAME} died: ValueError: x", rank=1, reason="death")
+    assert [line.text for line in news(failed, [alert], TRAINING)] == [failed.trace, alert.text]
+    known = msgspec.structs.replace(failed, kind="contact", trace=failed.message)
+    assert [line.text for line in news(known, [alert], TRAINING)] == [alert.text]
+    assert [line.text for line in news(known, (), TRAINING)] == ["rank 1 failed: ValueError: x"]
+    assert news(msgspec.structs.replace(died, cause="ended with exit code 1 and no goodbye"), (), TRAINING) == []
+
+
+def test_who_goes_on_alone_and_who_only_says_what_it_holds_goes_on_with_nobody() -> None:
+    died = RankDied(at=1.0, rank=1, cause="was ended by SIGKILL")
+    ends = "the run ends (max_failure_exceeded): each says which round it holds"
+    texts = [line.text for line in news(died, [form(ends, 0), form(ends, 2)], TRAINING)]
+    assert texts == ["rank 1 died: was ended by SIGKILL", ends]
+    alone = f"{NAME} is gone; rank 0 (cpu of here) goes on alone"
+    assert [line.text for line in news(died, [form(alone, 0)], TRAINING)][1:] == [alone]
 
 
 def test_evaluations_are_said_and_those_that_failed_once() -> None:
