@@ -142,7 +142,7 @@ class Vigil:
         """Why a rank that waits for orders is dead: it was sent a window, which it never began. Whatever became of
         that, all would wait for it for ever. (Who forms a group does something else: that has a limit of its own.)"""
         limit = self.limits.stall + self.limits.collective
-        return f"it has waited for orders for {still:.1f} s although it was sent a window" if still > limit else ""
+        return f"it was sent a window and has not begun it for {still:.1f} s" if still > limit else ""
 
     def _somebody_waits(self, sightings: Mapping[int, Sighting]) -> bool:
         has_ended = any(watched.windows for watched in self._watched.values())

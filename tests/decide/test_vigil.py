@@ -163,7 +163,7 @@ def test_who_waits_for_orders_and_owes_a_window_never_began_it_and_is_dead_after
         watch.second()
     assert watch.deaths() == {1: 100.0 + limit + 1.0}
     (died,) = [event for event in watch.told if isinstance(event, RankDied)]
-    assert died.cause == f"it has waited for orders for {limit + 1:.1f} s although it was sent a window"
+    assert died.cause == f"it was sent a window and has not begun it for {limit + 1:.1f} s"
 
 
 def test_a_grant_is_owed_no_longer_than_its_generation_lasts_and_nobody_is_hurried_while_a_group_forms() -> None:
