@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -69,6 +70,14 @@ class AveragerContract:
         together(averagers, lambda rank, one: one.form(2, (0, 1)))
         with pytest.raises(AbandonedError):
             averagers[0].combine(1, 1, [torch.ones(1)])
+
+    def test_a_group_that_is_formed_too_late_does_not_take_the_place_of_a_newer_one(self) -> None:
+        (averager,) = self.formed(1, generation=3)
+        with contextlib.suppress(AbandonedError):
+            averager.form(2, (0,))
+        averager.combine(3, 1, [torch.ones(1)])
+        with pytest.raises(AbandonedError):
+            averager.combine(2, 1, [torch.ones(1)])
 
     def test_survivors_go_on_while_the_old_operation_hangs_and_its_late_end_counts_for_nothing(self) -> None:
         averagers = self.formed(3)

@@ -114,9 +114,9 @@ def test_what_was_evaluated_in_a_grant_that_came_to_nothing_is_told_with_the_nex
         void = rig.window(1, 1, [(0, 0, 10)], alone=True, callbacks=("eval",), epoch=1)
         again = rig.window(1, 1, [(0, 0, 10)], alone=True, epoch=1, generation=2)
         script = [*start, void, rig.Reached(1), rig.form((0,), generation=2, source=None), rig.After(GroupFormed, 2)]
-        judge = Functions(eval=lambda model: {"weight": float(model.weight.detach()[0])})
         script += [again, rig.After(WindowDone, 1), rig.finish()]
-        loop, link, _ = loop_of(rank, script, tmp_path / "store", "gradients", functions=judge)
+        judging = Functions(eval=lambda _: {"weight": float(model.weight.detach()[0])})
+        loop, link, model = loop_of(rank, script, tmp_path / "store", "gradients", functions=judging)
         loop.run()
         (report,) = link.told(WindowDone)
         return [result.values for result in report.callbacks], report.batches, link.progress

@@ -219,7 +219,7 @@ def test_a_round_that_has_failed_holds_nobody_up_in_the_next_generation(tmp_path
         loop.averaging.set_exception(RuntimeError("connection closed by peer"))
         began, link.activity = time.monotonic(), "train"
         loop.form_group(rig.form((0,), generation=2, source=None))
-        assert link.activity == "wait", "who waits for a group is not taken for one that hangs in a step"
+        assert link.activity == "group", "who waits for a group is not taken for one that hangs in a step"
         return time.monotonic() - began < 1.0 and loop.averaging is None and bool(link.told(GroupFormed))
 
     assert rig.run_ranks(1, work) == [True]

@@ -28,19 +28,19 @@ class InProcessAverager:
         self._board = board
         self._rank = rank
         self._current = 0
-        self._ranks: tuple[int, ...] = ()
+        self._ranks: dict[int, tuple[int, ...]] = {}
         self._operations: dict[int, int] = {}
 
     def form(self, generation: int, ranks: Sequence[int]) -> None:
         """Join a generation."""
         self._announce(generation)
-        self._ranks = tuple(ranks)
+        self._ranks[generation] = tuple(ranks)
         self._meet(generation, [])
 
     def _announce(self, generation: int) -> None:
         """From now on operations of older generations end in `AbandonedError`."""
         with self._board.turn:
-            self._current = generation
+            self._current = max(self._current, generation)
             self._board.turn.notify_all()
 
     def combine(self, generation: int, round_number: int, vectors: Sequence[torch.Tensor]) -> None:
@@ -55,7 +55,8 @@ class InProcessAverager:
 
     def broadcast(self, generation: int, source: int, vectors: Sequence[torch.Tensor]) -> None:
         """Everybody's vectors become those of rank `source`."""
-        for mine, theirs in zip(vectors, self._meet(generation, vectors)[self._ranks.index(source)], strict=True):
+        place = self._ranks[generation].index(source)
+        for mine, theirs in zip(vectors, self._meet(generation, vectors)[place], strict=True):
             mine.copy_(theirs)
 
     def close(self) -> None:
@@ -64,7 +65,7 @@ class InProcessAverager:
 
     def _meet(self, generation: int, vectors: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
         """Lay copies on the page of this rank's next operation and wait for all members' (in their order)."""
-        board, ranks = self._board, self._ranks
+        board, ranks = self._board, self._ranks[generation]
         with board.turn:
             self._check(generation)
             number = self._operations.get(generation, 0)
