@@ -130,10 +130,12 @@ class Finish(Plain, frozen=True, kw_only=True, tag=True):
     """Training is over: do the callbacks on the consensus, say goodbye, leave.
 
     The rank that saves is sent off first and alone; the others, who hold the same consensus, follow when it is safe.
+    epoch: newest one that is in the consensus; a rank that has just come back has trained nothing of it.
     """
 
     to: tuple[int, ...]
     callbacks: tuple[CallbackName, ...] = ()
+    epoch: int = 0
     reason: str
 
 

@@ -47,7 +47,7 @@ def _ask_saver(mind: Mind, reason: str, at: float) -> list[Command]:
     names: tuple[CallbackName, ...] = ("save",)
     if wants_eval:
         names = ("eval", "save")
-        callbacks.begin_eval(saver, epoch=max(state.epochs_ended, default=0))
+        callbacks.begin_eval(saver, epoch=state.ledger.newest)
     callbacks.tried.append(saver)
     return [begun, _leave(mind, (saver,), names, reason, at)]
 
@@ -65,7 +65,7 @@ def _leave(mind: Mind, ranks: tuple[int, ...], names: tuple[CallbackName, ...], 
     callbacks, limits = mind.state.callbacks, mind.limits
     callbacks.leaving = list(ranks)
     callbacks.leave_by = at + limits.collective + (limits.callback if names else 0.0)
-    return Finish(to=ranks, callbacks=names, reason=reason)
+    return Finish(to=ranks, callbacks=names, epoch=mind.state.ledger.newest, reason=reason)
 
 
 def _why(mind: Mind) -> SaveReason:

@@ -143,6 +143,11 @@ class Ledger(msgspec.Struct, kw_only=True):
             return min(waiting)
         return self.opened if self.opened < self.num_epochs else None
 
+    @property
+    def newest(self) -> int:
+        """The newest epoch of which samples are accepted; 0 where none are."""
+        return max((epoch for epoch, ranges in self.done.items() if ranges), default=0)
+
     def owed_samples(self, epoch: int) -> int:
         """Samples of `epoch` that nobody holds."""
         return num_samples(self.owed.get(epoch, ()))

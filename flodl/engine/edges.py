@@ -71,7 +71,7 @@ class Edges:
         self.tally = Tally()
         parts.slices.say = self.tally.note
         self.round = Round(0, 0, 0, 0)
-        self.ran = self.planned = self.ahead = self.epoch = 0
+        self.ran = self.planned = self.ahead = 0
         self.begun_epoch = -1
         self.is_open = self.is_past = self.is_left = self.is_beyond = False
         self.averaging: Future[Outcome] | None = None
@@ -318,6 +318,6 @@ class Edges:
         """The last callbacks, then goodbye."""
         self.finish_averaging()
         reach("finish", self.parts.rank)
-        self.call_back(order.callbacks, self.epoch)
+        self.call_back(order.callbacks, order.epoch)
         self.link.send(Goodbye(at=0.0, rank=self.parts.rank, callbacks=tuple(self.tally.callbacks)))
         self.is_left = True

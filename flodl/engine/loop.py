@@ -81,7 +81,7 @@ class Loop(Edges):
             parts.rounds.rule.step(batch.samples)
         parts.pace.end()
         self.tally.add(gradients, batch.samples)
-        self.ran, self.epoch = self.ran + 1, batch.epoch
+        self.ran += 1
         reach("step.after")
 
     def close_window(self) -> None:

@@ -17,7 +17,18 @@ from rich.console import Console
 from safetensors.numpy import load_file
 
 from flodl import trainer
-from flodl.decide.messages import Alert, Command, Dismiss, Event, FormGroup, RankReady, Restart, RunWindow, WindowDone
+from flodl.decide.messages import (
+    Alert,
+    Command,
+    Dismiss,
+    Event,
+    FormGroup,
+    Goodbye,
+    RankReady,
+    Restart,
+    RunWindow,
+    WindowDone,
+)
 from flodl.engine.failpoints import SWITCH, Failpoint
 from flodl.record.folder import RunFolder
 from tests.chaos.stage import SCALE, Stage, Tale
@@ -138,6 +149,27 @@ def test_a_survivor_that_dies_while_the_newcomer_joins_comes_back_too(stage: Sta
     tale = stage.run(tmp_path / "run", *LONG, faults=[killed(1), third_group], seconds=STEP_SECONDS)
     tale.assert_whole()
     assert tale.end.totals.restarts == {0: 1, 1: 1}, tale.shown
+
+
+def test_a_rank_that_was_stopped_as_it_came_back_judges_the_epoch_that_the_run_is_in(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """It has trained nothing: its figures were those of the first epoch."""
+    sent: list[int] = []
+
+    def hear(event: Event, commands: Sequence[Command]) -> None:
+        if not sent and any(isinstance(command, FormGroup) and command.joiners for command in commands):
+            sent.append(1)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    asked = ("trainer.num_epochs=30", "callbacks.policy=1", "membership.rejoin=true")
+    tale = stage.run(tmp_path / "run", *asked, faults=[killed(1, window=12)], seconds=0.01, hear=hear)
+    assert (tale.end.status, tale.end.totals.restarts) == ("interrupted", {1: 1}), tale.shown
+    goodbyes = [event for event in tale.events(Goodbye) if isinstance(event, Goodbye)]
+    judged = {event.rank: result.epoch for event in goodbyes for result in event.callbacks if result.name == "eval"}
+    assert len(judged) == 3
+    assert set(judged.values()) == {tale.end.totals.epochs_done}, "it is under way"
+    assert judged[1] > 0
 
 
 def test_a_stop_while_a_replacement_starts_leaves_nothing_behind(stage: Stage, tmp_path: Path) -> None:

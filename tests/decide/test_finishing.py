@@ -35,6 +35,18 @@ def test_the_saver_goes_first_and_the_others_leave_when_the_weights_are_safe() -
     assert hand.goodbye(2) == ()
 
 
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_who_leaves_is_told_which_epoch_the_result_is_of(rounds: int) -> None:
+    """The newest one of which anything is in it: two rounds make an epoch here."""
+    hand = Hand(num_ranks=2, num_samples=400, trainer=TrainerConfig(num_epochs=3, batch_size=10))
+    hand.start()
+    for _ in range(rounds - 1):
+        hand.round()
+    hand.stop()
+    hand.round()
+    assert only(Finish, hand.said).epoch == (rounds - 1) // 2
+
+
 def test_a_failed_save_is_tried_by_the_next_rank_and_told() -> None:
     hand = at_the_end()
     said = hand.goodbye(0, failed=["save"])
