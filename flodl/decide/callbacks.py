@@ -27,6 +27,7 @@ class Callbacks(msgspec.Struct, kw_only=True):
     evaluated, by rank `runner`. tried: ranks that have tried the final save. saved: it worked. released: everybody
     may leave. results: newest evaluation. evaluated_at: when the newest one was ordered. midway: it is due within its
     epoch, not at its end. save_due: why a save waits for the next order. saving: the round that `saver` is saving.
+    unheard: rank and round of the newest save, until word of it has come, whoever is gone.
     save_tried: ranks whose save has failed since. kept: newest round whose bundle is whole. saved_at: when the newest
     save became due. why: what the last save is for, where the end is no ordinary one. leaving: who may go. leave_by:
     when they must be gone at the latest, and what they save be in place."""
@@ -45,6 +46,7 @@ class Callbacks(msgspec.Struct, kw_only=True):
     save_due: SaveReason | None = None
     saving: int | None = None
     saver: int | None = None
+    unheard: tuple[int, int] | None = None
     save_tried: list[int] = []
     kept: int | None = None
     saved_at: float = 0.0

@@ -15,6 +15,7 @@ from flodl.spec.checkpoint import SaveReason
 
 __all__ = [
     "begin_finish",
+    "end_alone",
     "end_before_start",
     "on_bundle_kept",
     "on_death_at_end",
@@ -83,7 +84,7 @@ def _why(mind: Mind) -> SaveReason:
 def _release(mind: Mind, reason: str, at: float) -> list[Command]:
     """Everybody who is left may go."""
     if not mind.alive:
-        return _end(mind)
+        return end_alone(mind, at)
     everywhere: tuple[CallbackName, ...] = ("eval",) if mind.job.debug.eval_everywhere else ()
     return [_leave(mind, mind.alive, everywhere, reason, at)]
 
@@ -101,7 +102,7 @@ def on_goodbye(mind: Mind, event: Goodbye) -> list[Command]:
         if problem:
             told.append(alert(f"{mind.name(event.rank)}: {problem}", "another rank tries where it can", event.rank))
         if result.name == "save" and not result.ok:
-            state.callbacks.saving = None
+            state.callbacks.saving = state.callbacks.unheard = None
     return [*told, *_go_on(mind, event.rank, event.at)]
 
 
@@ -119,7 +120,8 @@ def on_bundle_kept(mind: Mind, event: BundleKept) -> list[Command]:
     state = mind.state
     told = note_kept(mind, event)
     if told is None:
-        return []
+        was_last = state.activity == "finishing" and not mind.alive and state.callbacks.saving is None
+        return _end(mind) if was_last and state.callbacks.unheard is None else []
     if state.activity != "finishing":
         return told
     state.callbacks.saved = not event.error
@@ -137,6 +139,8 @@ def on_lingering(mind: Mind, at: float) -> list[Command]:
     if due is None or at < due:
         return []
     callbacks.leave_by = None
+    if not mind.alive and callbacks.saving is None:
+        return _end(mind)
     late = [rank for rank in callbacks.leaving if rank in mind.alive]
     told: list[Command] = []
     for rank in late:
@@ -163,7 +167,17 @@ def _go_on(mind: Mind, rank: int, at: float) -> list[Command]:
         following = callbacks.next_saver(mind.alive, mind.speeds, callbacks.tried)
         callbacks.released = following is None
         return _ask_saver(mind, f"{mind.name(rank)} could not save the weights", at)
-    return _end(mind) if not mind.alive and callbacks.saving is None else []
+    return end_alone(mind, at) if not mind.alive else []
+
+
+def end_alone(mind: Mind, at: float) -> list[Command]:
+    """Nobody is left: the run ends, once it is known whether the bundle that somebody sent before is there."""
+    callbacks = mind.state.callbacks
+    if callbacks.saved or callbacks.unheard is None:
+        return _end(mind)
+    mind.state.activity = "finishing"
+    callbacks.leave_by = at + mind.limits.collective
+    return []
 
 
 def _end(mind: Mind) -> list[Command]:

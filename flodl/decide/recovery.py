@@ -13,7 +13,7 @@ accepted, and one that holds it saves.
 from __future__ import annotations
 
 from flodl.decide.accepting import accept_order, reclaim_dead
-from flodl.decide.finishing import begin_finish, on_death_at_end, on_lingering, release_by
+from flodl.decide.finishing import begin_finish, end_alone, on_death_at_end, on_lingering, release_by
 from flodl.decide.messages import Command, FormGroup, GroupFormed, RankDied, RankFailed, RankSuspected
 from flodl.decide.mind import Mind, alert
 from flodl.decide.ordering import next_order
@@ -23,9 +23,6 @@ from flodl.decide.training import average, cut
 from flodl.spec.checkpoint import SaveReason
 
 __all__ = ["end_without_hope", "on_death", "on_group_formed", "on_stall", "on_suspected", "stalls_at"]
-
-_EXIT_WHOLE = 4  # the newest bundle is whole
-_EXIT_FAILED = 5
 
 
 def on_suspected(mind: Mind, event: RankSuspected) -> list[Command]:
@@ -56,7 +53,7 @@ def on_death(mind: Mind, event: RankDied | RankFailed) -> list[Command]:
     if lost:
         told.append(alert(lost, "training goes on", rank))
     if not mind.alive:
-        return [*told, *_end(mind, f"{state.membership.first_cause} (no rank is left)")]
+        return [*told, *_end(mind, f"{state.membership.first_cause} (no rank is left)", event.at)]
     ending = _ending(mind)
     if ending is not None:
         return [*told, *_part(mind, *ending, event.at)]
@@ -94,10 +91,10 @@ def _ending(mind: Mind) -> tuple[str, SaveReason] | None:
     return None
 
 
-def _end(mind: Mind, reason: str) -> list[Command]:
+def _end(mind: Mind, reason: str, at: float) -> list[Command]:
     """Nobody can save any more: what was saved before is what there is."""
-    code = _EXIT_FAILED if mind.state.callbacks.kept is None else _EXIT_WHOLE
-    return mind.end("failed", code, reason)
+    mind.state.failure = reason
+    return end_alone(mind, at)
 
 
 def _form(mind: Mind, at: float, reason: str, *, repair_from: int | None = None) -> list[Command]:
@@ -229,5 +226,5 @@ def _leave_the_silent(mind: Mind, order: Order, at: float) -> list[Command]:
         state.membership.die(rank, f"{mind.name(rank)}: {cause}")
         told.append(alert(f"{mind.name(rank)} {cause}", "it is given up", rank))
     if not mind.alive:
-        return [*told, *_end(mind, state.failure)]
+        return [*told, *_end(mind, state.failure, at)]
     return [*told, *_last_round(mind, order, {rank: state.formed[rank] for rank in mind.alive}, at)]

@@ -48,6 +48,7 @@ def begin_save(mind: Mind, rank: int, why: SaveReason, *, evaluates: bool = Fals
     state.callbacks.saving = state.callbacks.saver = None
     mind.fix()
     state.callbacks.saving, state.callbacks.saver = state.accepted, rank
+    state.callbacks.unheard = rank, state.accepted
     epoch = state.ledger.epoch
     return SaveBegun(
         rank=rank,
@@ -65,6 +66,8 @@ def note_kept(mind: Mind, event: BundleKept) -> list[Command] | None:
     """What came of a save. None for word of another one than the one under way: of one that was followed by another, or
     whose rank has died, a bundle may be there all the same."""
     callbacks = mind.state.callbacks
+    if (event.rank, event.round) == callbacks.unheard:
+        callbacks.unheard = None
     if not event.error:
         callbacks.kept = max(event.round, callbacks.kept or 0)
     if (event.round, event.rank) != (callbacks.saving, callbacks.saver):
@@ -80,7 +83,7 @@ def note_kept(mind: Mind, event: BundleKept) -> list[Command] | None:
 def save_failed(mind: Mind, rank: int, error: str) -> Command:
     """A save has failed: the next rank tries at the next edge, unless all have."""
     callbacks = mind.state.callbacks
-    callbacks.saving = callbacks.saver = None
+    callbacks.saving = callbacks.saver = callbacks.unheard = None
     callbacks.save_tried.append(rank)
     if callbacks.next_saver(mind.alive, mind.speeds, callbacks.save_tried) is None:
         callbacks.save_tried, follows = [], "all ranks have tried; the next one comes when it is due"

@@ -15,7 +15,18 @@ from typing import Any, Protocol
 
 import msgspec
 
-from flodl.decide.messages import BundleKept, Command, End, Event, Goodbye, SaveBegun, WindowDone
+from flodl.decide.messages import (
+    BundleKept,
+    Command,
+    End,
+    Event,
+    Goodbye,
+    RankDied,
+    RankFailed,
+    Restart,
+    SaveBegun,
+    WindowDone,
+)
 from flodl.errors import FlodlError
 from flodl.record.bundle import BundleStore, Saved
 from flodl.record.bundle_folder import Bundle
@@ -86,6 +97,7 @@ class Keeper:
         self._expected: _Expected | None = None
         self._lock = threading.Lock()  # of the store: one writer at a time
         self._evaluating: SaveBegun | None = None
+        self._incarnations: dict[int, int] = {}  # of ranks that were started again
         self._figures: dict[int, dict[str, float]] = {}
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="flodl-keeper", daemon=True)
@@ -100,9 +112,12 @@ class Keeper:
                     self._jobs.put(lambda number=number, figures=figures: self._judge(number, figures))
                     self._evaluating = None
                     break
+        self._mourn(event)
         for command in commands:
             if isinstance(command, SaveBegun):
                 self._begin(command)
+            elif isinstance(command, Restart):
+                self._incarnations[command.rank] = command.incarnation
             elif isinstance(command, End) and len(command.totals.dead_ranks) == self._owner.world_size:
                 self._jobs.put(self._mark_lost)
 
@@ -148,6 +163,21 @@ class Keeper:
             return
         self._expected = _Expected(begun, self._fixed(), saving)
 
+    def _mourn(self, event: Event) -> None:
+        """Of a save that a rank had not sent to its end when it was lost nothing more is awaited."""
+        expected = self._expected
+        if not isinstance(event, RankDied | RankFailed) or expected is None or expected.begun.rank != event.rank:
+            return
+        if event.incarnation == self._incarnations.get(event.rank, 0):
+            self._jobs.put(lambda: self._give_up(expected))
+
+    def _give_up(self, expected: _Expected) -> None:
+        if expected.kept is None and not expected.is_whole:
+            begun = expected.begun
+            error = f"rank {begun.rank} is gone, and had not sent all of it"
+            expected.kept = BundleKept(at=0.0, rank=begun.rank, round=begun.round, error=error)
+            self._tell(expected.kept)
+
     def _hand_on(self, expected: _Expected) -> None:
         expected.is_whole = True
         self._jobs.put(lambda: self._commit(expected))
@@ -157,6 +187,8 @@ class Keeper:
             job()
 
     def _commit(self, expected: _Expected) -> None:
+        if expected.kept is not None:
+            return  # it was given up
         begun = expected.begun
         kept = BundleKept(at=0.0, rank=begun.rank, round=begun.round)
         try:

@@ -25,6 +25,7 @@ from flodl.decide.messages import (
     RankReady,
     RankSuspected,
     Restart,
+    SaveBegun,
     StopRequested,
     TimeReached,
 )
@@ -63,6 +64,7 @@ class VirtualWorld:
         self._ordered: dict[str, int] = {}
         self._faults = tuple(faults)
         self._poisoned: set[int] = set()
+        self._saving: SaveBegun | None = None
         self._first_step = set(self.ranks)
         self._speeds = {rank: _speeds(costs, rank) for rank in self.ranks}
         self._fail_callbacks = {(fault.rank, fault.callback) for fault in faults if fault.kind == "callback"}
@@ -87,11 +89,14 @@ class VirtualWorld:
             self.now = max(self.now, at)
             event = happen()
             if event is not None:
+                self._give_up(event)
                 return msgspec.structs.replace(event, at=self.now)
         raise RunFailed("nothing is left to happen and the run is not over: a deadlock")
 
     def execute(self, command: Command) -> None:
         """Put the command on the links of the ranks that it is for; faults that wait for it strike."""
+        if isinstance(command, SaveBegun):
+            self._saving = command
         name = type(command).__name__
         self._ordered[name] = self._ordered.get(name, 0) + 1
         for rank in getattr(command, "to", ()):
@@ -184,6 +189,17 @@ class VirtualWorld:
         if rank not in self.dead:
             self.dead.add(rank)
             self._meetings.lose(rank, self.now)
+
+    def _give_up(self, event: Event) -> None:
+        """Word comes of every save: that it has ended, or that whoever sent it is lost."""
+        saving = self._saving
+        if saving is None or getattr(event, "rank", None) != saving.rank:
+            return
+        if isinstance(event, RankDied):
+            gone = BundleKept(at=0.0, rank=saving.rank, round=saving.round, error="it is gone")
+            self._push(self.now, lambda: gone)
+        if isinstance(event, RankDied | BundleKept):
+            self._saving = None
 
     def _start(self, rank: int, incarnation: int) -> None:
         """Another process for the rank, and what is planned for it."""

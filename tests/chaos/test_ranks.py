@@ -8,6 +8,7 @@ import os
 import statistics
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -214,6 +215,23 @@ def test_when_all_ranks_are_lost_the_newest_bundle_says_so(stage: Stage, tmp_pat
     assert "no rank is left" in tale.end.reason
     newest = BundleStore(tale.folder / "checkpoints").load().bundle
     assert (newest.meta.epoch in (1, 2), newest.meta.reason) == (True, "all_ranks_lost")
+
+
+@pytest.mark.row(8)
+@pytest.mark.parametrize(("slow_at", "code"), [("", 4), ("save.sending", 5)], ids=["all of it was sent", "a part"])
+def test_all_ranks_are_lost_while_the_first_bundle_is_on_its_way(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow_at: Any, code: int
+) -> None:
+    """Whether there is something to go on from is said when that is known, and nobody waits for what will not come."""
+    sync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda handle: (time.sleep(0.3), sync(handle)))
+    slow = [Failpoint(point=slow_at, action="slow", ranks=(0, 1, 2), seconds=5.0)] if slow_at else []
+    faults = [kill(0, 1, 2, point="step.inside", epoch=1, skip=20), *slow]
+    tale = stage.run(tmp_path / "run", "checkpoint.every_epochs=1", faults=faults)
+    assert (tale.end.status, tale.end.exit_code) == ("failed", code), tale.shown
+    assert "no rank is left" in tale.end.reason
+    assert len(BundleStore(tale.folder / "checkpoints").bundles()) == (code == 4)
+    assert tale.told[-1][0].at - max(tale.struck.values()) < 5.0
 
 
 @pytest.mark.row(8)

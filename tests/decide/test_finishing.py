@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from flodl.decide.messages import Alert, Command, End, Finish, Goodbye, TimeReached
+from flodl.decide.messages import Alert, BundleKept, Command, End, Finish, Goodbye, TimeReached
 from flodl.decide.timeouts import timeouts_of
 from flodl.spec.job import DebugConfig, MembershipConfig, TrainerConfig
 from flodl.spec.stop import StopConfig
@@ -115,11 +115,16 @@ def test_a_bystander_that_dies_while_another_saves_changes_nothing() -> None:
     assert only(Finish, hand.goodbye(0)).to == (1,)
 
 
-def test_the_last_saver_may_die_too() -> None:
+@pytest.mark.parametrize(("error", "code"), [("", 4), ("rank 1 is gone", 5), (None, 5)])
+def test_the_last_saver_may_die_too_and_the_end_comes_with_word_of_its_bundle(error: str | None, code: int) -> None:
     hand = at_the_end(num_ranks=2)
     hand.died(0)
-    end = only(End, hand.died(1))
-    assert (end.status, end.exit_code) == ("failed", 5)
+    assert [type(command) for command in hand.died(1)] == [Alert]
+    assert due(hand) == pytest.approx(hand.now + timeouts_of(hand.job.membership.timeout_scale).collective)
+    assert hand.tell(BundleKept(at=hand.later(), rank=0, round=1, error="rank 0 is gone")) == () or error is None
+    said = waited(hand) if error is None else hand.tell(BundleKept(at=hand.later(), rank=1, round=1, error=error))
+    end = only(End, said)
+    assert (end.status, end.exit_code) == ("failed", code)
 
 
 def test_a_goodbye_or_a_stop_out_of_season_changes_nothing() -> None:

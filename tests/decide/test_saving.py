@@ -132,8 +132,23 @@ def test_a_bundle_that_is_there_late_counts_although_nobody_waits_for_it_any_mor
     assert hand.tell(BundleKept(at=hand.later(), rank=first.rank, round=first.round)) == ()
     for rank in hand.alive:
         hand.died(rank)
+    newest = hand.save
+    if newest is not None and newest is not first:
+        hand.tell(BundleKept(at=hand.later(), rank=newest.rank, round=newest.round, error="it is gone"))
     end = only(End, hand.said)
     assert (end.status, end.exit_code) == ("failed", 4)
+
+
+@pytest.mark.parametrize(("error", "code"), [("", 4), ("it is gone", 5)])
+def test_where_all_are_lost_while_a_bundle_is_on_its_way_the_end_waits_for_word_of_it(error: str, code: int) -> None:
+    hand = saving()
+    rounds_until_save(hand)
+    save = begun(hand)[0]
+    hand.died(1 - save.rank)
+    assert not [command for command in hand.died(save.rank) if isinstance(command, End)]
+    end = only(End, hand.tell(BundleKept(at=hand.later(), rank=save.rank, round=save.round, error=error)))
+    assert (end.status, end.exit_code) == ("failed", code)
+    assert end.reason.endswith("(no rank is left)")
 
 
 def begun_round(hand: Hand) -> int:

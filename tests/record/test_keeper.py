@@ -8,9 +8,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from flodl.decide.messages import BundleKept, CallbackResult, Event, Goodbye, SaveBegun
+from flodl.decide.messages import (
+    BundleKept,
+    CallbackResult,
+    Event,
+    Goodbye,
+    RankDied,
+    RankFailed,
+    Restart,
+    SaveBegun,
+)
 from flodl.errors import FlodlError
 from flodl.record.bundle import BundleStore
 from flodl.record.bundle_reading import BundleReader
@@ -190,6 +200,29 @@ def test_a_save_that_never_arrives_whole_leaves_nothing_when_the_run_is_over(tmp
         heard.upload("r5.outer", CENTER)
         assert len(list(tmp_path.iterdir())) == len(before) + 1
     assert {path.name for path in tmp_path.iterdir()} == before
+
+
+def test_word_of_a_save_comes_at_once_where_its_rank_is_lost_and_it_is_no_bundle_however_much_comes_later(
+    tmp_path: Path,
+) -> None:
+    """What is lost is the process that was asked: its rank may have been started again."""
+    failed = RankFailed(at=0.0, rank=0, kind="step", message="x")
+    died = RankDied(at=0.0, rank=0, cause="was ended by SIGKILL")
+    with keeping(tmp_path) as heard:
+        heard.begin(5)
+        for event in (msgspec.structs.replace(died, rank=1), failed, died):
+            heard.keeper.observe(event, ())
+        told = heard.kept()
+        assert (told.round, told.error) == (5, "rank 0 is gone, and had not sent all of it")
+        heard.upload("r5.model", MODEL)
+        heard.keeper.observe(died, (Restart(rank=0, incarnation=1, reason="test"),))
+        heard.begin(6)
+        heard.keeper.observe(died, ())
+        heard.upload("r6.model", MODEL)
+        assert heard.kept() == BundleKept(at=0.0, rank=0, round=6)
+        heard.keeper.observe(msgspec.structs.replace(died, incarnation=1), ())
+    assert heard.told.empty(), "each is told once"
+    assert [bundle.round for bundle in heard.store.bundles()] == [6]
 
 
 def test_a_disk_that_refuses_is_told_by_path(tmp_path: Path) -> None:
