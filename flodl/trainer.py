@@ -299,7 +299,8 @@ def _conclude(folder: RunFolder, found: Result, console: Console, job: JobSpec) 
     print_summary(found, console)
     _say_where(folder, console)
     if found.exit_code == Interrupted.RESUMABLE:
-        console.print(how_it_goes_on(job, folder.path), markup=False, highlight=False, soft_wrap=True)
+        onward = how_it_goes_on(job, folder.path, found.epochs_done)
+        console.print(onward, markup=False, highlight=False, soft_wrap=True)
 
 
 def _say_where(folder: RunFolder, console: Console) -> None:

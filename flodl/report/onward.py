@@ -10,8 +10,11 @@ from flodl.spec.job import JobSpec
 __all__ = ["how_it_goes_on"]
 
 
-def how_it_goes_on(job: JobSpec, folder: Path) -> str:
-    """One line. What lives in a program is known to no command; what was trusted for a run is typed anew."""
+def how_it_goes_on(job: JobSpec, folder: Path, epochs_done: int = 0) -> str:
+    """One line. What lives in a program is known to no command; what was trusted for a run is typed anew. A signal in
+    the last round leaves nothing to go on with: to resume that run would be refused."""
+    if epochs_done >= job.trainer.num_epochs:
+        return f"nothing is left to go on with: all {epochs_done} epochs are done"
     live = [key for key, component in job.components.items() if component.is_live]
     if live:
         return (

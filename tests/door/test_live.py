@@ -77,6 +77,9 @@ def test_how_an_interrupted_run_goes_on_is_said_in_what_works_for_it() -> None:
     assert "its model, dataset live in it alone" in told
     named = spec(TrainerConfig(dataset=parts.points))
     assert how_it_goes_on(named, Path("/runs/a")) == "python -m flodl task=resume run=/runs/a"
+    epochs = named.trainer.num_epochs
+    assert how_it_goes_on(named, Path("/runs/a"), epochs - 1) == how_it_goes_on(named, Path("/runs/a"))
+    assert f"all {epochs} epochs are done" in how_it_goes_on(named, Path("/runs/a"), epochs)
     trusted = spec(TrainerConfig(dataset=pytest.deprecated_call, trusted_targets=("b.c",)))
     words = shlex.split(how_it_goes_on(trusted, there))
     assert words == ["python", "-m", "flodl", "task=resume", r"run='/runs/it\'s mine'",
