@@ -211,9 +211,18 @@ def on_stall(mind: Mind, at: float) -> list[Command]:
     is_forming = state.activity in ("recovering", "repairing", "joining")
     if is_forming and state.failure:
         return _leave_the_silent(mind, order, at)
-    what = f"generation {state.generation} was not formed" if is_forming else f"round {order.number} was not averaged"
-    text = f"{what} in {mind.limits.stall + _callback_seconds(mind):g} s, and no rank is known to be dead"
+    what = f"generation {state.generation} was not formed" if is_forming else _not_averaged(order)
+    seconds = mind.limits.stall + (_callback_seconds(mind) if is_forming else 0.0)
+    if order.alone and not is_forming:
+        seconds = due - order.at
+    text = f"{what} in {seconds:g} s, and no rank is known to be dead"
     return [alert(text, "the run is saved and ends"), *_part(mind, text, "reduce_stall", at)]
+
+
+def _not_averaged(order: Order) -> str:
+    if order.first == order.number:
+        return f"round {order.number} was not averaged"
+    return f"rounds {order.first} to {order.number} were not all averaged"
 
 
 def _leave_the_silent(mind: Mind, order: Order, at: float) -> list[Command]:

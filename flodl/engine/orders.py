@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -31,6 +32,7 @@ __all__ = ["Link", "Orders", "RankReport", "RegroupedError"]
 RankReport = RankReady | GroupFormed | WindowDone | AveragingDone | Goodbye | RankFailed | BundleKept
 
 LOOK_SECONDS = 0.02
+TELLING_PART = 0.1  # of its patience, after which a rank says that it waits, and why
 
 T = TypeVar("T")
 
@@ -95,10 +97,13 @@ class Orders:
         raise RegroupedError
 
     def _despair(self, error: Exception, patience_seconds: float) -> None:
-        end = time.monotonic() + patience_seconds
-        while time.monotonic() < end:
+        began, is_told = time.monotonic(), False
+        while (waited := time.monotonic() - began) < patience_seconds:
             if self._regroups():
                 return
+            if not is_told and waited > patience_seconds * TELLING_PART:  # no death: it may be this rank's own trouble
+                sys.stderr.write(f"warning: an averaging failed, and the coordinator has not answered: {error}\n")
+                is_told = True
             time.sleep(LOOK_SECONDS)
         raise RunFailed(f"an averaging failed and no new group was formed in {patience_seconds:g} s: {error}")
 

@@ -98,6 +98,9 @@ def test_a_grant_has_a_ceiling_too_once_a_first_one_was_run() -> None:
     assert hand.coordinator.deadline is None, "a first step may compile"
     hand.round()
     assert hand.coordinator.deadline == pytest.approx(hand.now + STALL + 60.0)
+    (last,) = {order.rounds[-1].number for order in hand.said if isinstance(order, RunWindow)}
+    said = passes(hand, STALL + 60.0)
+    assert only(Alert, said).text.startswith(f"rounds 2 to {last} were not all averaged in 360 s, and no rank is known")
 
 
 def test_a_grant_with_an_evaluation_may_take_as_long_as_that_may() -> None:

@@ -16,6 +16,7 @@ from torch.utils.data import TensorDataset
 
 from flodl.decide.messages import AveragingDone, GroupFormed, RankOrder, WindowDone
 from flodl.engine.functions import Functions
+from flodl.engine.orders import RegroupedError
 from flodl.errors import RunFailed
 from tests.engine import rig
 
@@ -122,6 +123,21 @@ def test_what_was_evaluated_in_a_grant_that_came_to_nothing_is_told_with_the_nex
         return [result.values for result in report.callbacks], report.batches, link.progress
 
     assert rig.run_ranks(2, work, wanted=1) == [([{"weight": 0.0}], 1, 2)]
+
+
+def test_why_a_rank_waits_for_a_new_group_is_said_while_it_waits_unless_it_comes_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = Future[str]()
+    broken.set_exception(RuntimeError("connection reset"))
+    at_once = rig.Orders(rig.ScriptedLink([rig.form((0, 1), generation=2)], tmp_path / "one"), patience_seconds=60.0)
+    with pytest.raises(RegroupedError):
+        at_once.wait(broken)
+    assert capsys.readouterr().err == ""
+    with pytest.raises(RunFailed, match="no new group was formed"):
+        rig.Orders(rig.ScriptedLink([], tmp_path / "other"), patience_seconds=0.3).wait(broken)
+    told = "warning: an averaging failed, and the coordinator has not answered: connection reset\n"
+    assert capsys.readouterr().err == told
 
 
 def test_without_a_word_from_the_coordinator_a_failed_averaging_is_told(tmp_path: Path) -> None:
