@@ -143,9 +143,10 @@ def on_group_formed(mind: Mind, event: GroupFormed) -> list[Command]:
 def _repair(mind: Mind, newest: int, held: dict[int, int], at: float) -> list[Command]:
     """Some hold a round that others lack: it is accepted, and its holder's state goes to everybody."""
     source = min(rank for rank, number in held.items() if number == newest)
-    lacking = ", ".join(mind.name(rank) for rank, number in held.items() if number < newest)
+    lacking = [mind.name(rank) for rank, number in held.items() if number < newest]
     mind.state.repairing_round = newest
-    reason = f"{mind.name(source)} holds round {newest}, so it counts; {lacking} adopt its state"
+    adopt = "adopts" if len(lacking) == 1 else "adopt"
+    reason = f"{mind.name(source)} holds round {newest}, so it counts; {', '.join(lacking)} {adopt} its state"
     return _form(mind, at, reason, repair_from=source)
 
 

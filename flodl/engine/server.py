@@ -95,6 +95,7 @@ class LinkServer:
         self._beat_seconds = listen.limits.heartbeat
         self._dropped = 0
         self._strangers = Strangers()
+        self._unheard: set[_Who] = set()
         self._receiving = Receiving(listen.run_id, open_upload)
         self._serving = Serving(listen.run_id, read)
         self._wires: list[SharedSocket] = []
@@ -129,6 +130,8 @@ class LinkServer:
 
     def evict(self, rank: int) -> None:
         """From now on nothing that this rank says is heard; where it still speaks it is told to end itself."""
+        if rank not in self._sightings:
+            self._unheard.add(_Who(rank, self._incarnations.get(rank, 0)))
         self._evicted.add(rank)
         with self._routes_lock:
             self._owed.pop(rank, None)
@@ -163,8 +166,11 @@ class LinkServer:
         return self._dropped + self._receiving.dropped
 
     def strangers(self) -> int:
-        """Connections whose handshake came to nothing: another program, no key, a key of another run. One caller."""
-        return self._strangers.count()
+        """Connections whose handshake came to nothing: another program, no key, a key of another run. One caller.
+
+        A rank's own process may have been ended in its handshake: one for each that was never heard is no stranger's.
+        """
+        return max(0, self._strangers.count() - len(self._unheard))
 
     def close(self) -> None:
         """Close sockets and threads. Idempotent."""

@@ -102,6 +102,22 @@ def test_an_unknown_key_is_refused_at_once_and_in_words(controller: Controller, 
         pass
 
 
+def test_a_rank_that_is_ended_within_its_handshake_is_no_stranger(controller: Controller) -> None:
+    host, _, port = controller.door(0).control.removeprefix("tcp://").rpartition(":")
+    with dialled(controller.door(1)):
+        pass
+    for number in (1, 2):
+        socket.create_connection((host, int(port))).close()
+        end = time.monotonic() + 5
+        while controller.server.strangers() < number:
+            assert time.monotonic() < end
+    controller.server.evict(1)
+    assert controller.server.strangers() == 2, "it had been heard"
+    controller.server.evict(0)
+    controller.server.evict(0)
+    assert controller.server.strangers() == 1
+
+
 def test_whoever_is_refused_before_it_could_greet_is_told_why_as_well(controller: Controller) -> None:
     class Late(RankLink):
         def _post(self, message: Any) -> None:
