@@ -213,6 +213,7 @@ class Edges:
     def finish_averaging(self) -> None:
         """Wait for the round that runs beside training, if there is one, and adopt it."""
         if self.averaging is not None:
+            self.link.activity = "average"  # it may have failed, and then only the coordinator knows why
             with self.tally.timing("exposed"):
                 outcome = self.orders.wait(self.averaging)
                 self.averaging = None

@@ -23,6 +23,9 @@ from flodl.decide.messages import (
     RunWindow,
     WindowDone,
 )
+from flodl.engine.loop import Loop
+from flodl.engine.orders import Orders
+from flodl.errors import RunFailed
 from tests.engine import rig
 
 
@@ -205,21 +208,36 @@ def test_no_report_holds_a_number_that_is_not_finite(tmp_path: Path) -> None:
     assert link.told(AveragingDone)[0].nonfinite == "weight"
 
 
+def loop_in_a_failed_round(rank: int, store: Path) -> tuple[Loop, rig.ScriptedLink]:
+    """It trains on while that ran."""
+    link = rig.ScriptedLink([], store)
+    model = Line()
+    data = TensorDataset(torch.zeros(100))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    parts = {"rule": "elastic", "model": model, "optimizer": optimizer, "step": Count(optimizer), "data": data}
+    loop = rig.make_loop(rank, link, **parts, batch_size=10, held=data)
+    loop.averaging, link.activity = Future(), "train"
+    loop.averaging.set_exception(RuntimeError("connection closed by peer"))
+    return loop, link
+
+
 def test_a_round_that_has_failed_holds_nobody_up_in_the_next_generation(tmp_path: Path) -> None:
     """Its failure may be known before the order to regroup is obeyed: no further word of the coordinator will come."""
 
     def work(rank: int) -> bool:
-        link = rig.ScriptedLink([], tmp_path / "store")
-        model = Line()
-        data = TensorDataset(torch.zeros(100))
-        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-        parts = {"rule": "elastic", "model": model, "optimizer": optimizer, "step": Count(optimizer), "data": data}
-        loop = rig.make_loop(rank, link, **parts, batch_size=10, held=data)
-        loop.averaging = Future()
-        loop.averaging.set_exception(RuntimeError("connection closed by peer"))
-        began, link.activity = time.monotonic(), "train"
+        loop, link = loop_in_a_failed_round(rank, tmp_path / "store")
+        began = time.monotonic()
         loop.form_group(rig.form((0,), generation=2, source=None))
         assert link.activity == "group", "who waits for a group is not taken for one that hangs in a step"
         return time.monotonic() - began < 1.0 and loop.averaging is None and bool(link.told(GroupFormed))
 
     assert rig.run_ranks(1, work) == [True]
+
+
+def test_who_waits_for_word_of_a_failed_round_is_not_taken_for_one_that_hangs_in_a_step(tmp_path: Path) -> None:
+    """The coordinator may take longer to end the run than a step may take."""
+    loop, link = loop_in_a_failed_round(0, tmp_path / "store")
+    loop.orders = Orders(link, patience_seconds=0.0)
+    with pytest.raises(RunFailed, match="connection closed by peer"):
+        loop.adopt_when_ready()
+    assert link.activity == "average"
