@@ -117,6 +117,28 @@ def test_a_sum_that_fails_is_told_at_its_end_and_what_others_may_be_reading_stay
     same(pair.standing()[:1], before[:1])
 
 
+def test_what_goes_wrong_on_this_rank_alone_is_told_at_once_and_is_no_failed_sum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The others have the sum: no word of the coordinator would come."""
+
+    def fail(*given: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    pair, store = Pair(MAKERS["momentum"]), dist.HashStore()
+    group = Cut()
+    averager = GroupAverager(0, lambda generation: store, lambda *given: group)
+    averager.form(1, (0, 1))
+    monkeypatch.setattr(group, "wait", lambda: True)
+    pair.batch(0)
+    rule, order = pair.rules[0], pair.order()
+    assert rule.can_go_ahead(order)
+    rule.snapshot()
+    monkeypatch.setattr(Tensor, "div_", fail)
+    with pytest.raises(torch.OutOfMemoryError):
+        rule.launch(averager, order)
+
+
 def test_who_lacks_a_round_takes_it_from_who_holds_it_after_its_own_try_was_void() -> None:
     pair = Pair(MAKERS["adamw"])
     pair.batch(0)

@@ -230,10 +230,11 @@ class GradientRule:
         ready = Mark(self.device)
         try:
             end = averager.launch(order.generation, order.round, contribution.flat.vectors)
-            summed = Mark(self.device)
-            contribution.settle(self.common)
         except (AbandonedError, RuntimeError) as error:  # the vectors stay: others may be summing them still
             end, summed = _raising(error), Mark(self.device)
+        else:
+            summed = Mark(self.device)
+            contribution.settle(self.common)
         tail, found = on_host(contribution.flat.tail), None if found is None else on_host(found)
         told = Mark(self.device)
         return UnderWay(order, contribution, end, tail, found, nonfinite, began, ready, summed, told)
