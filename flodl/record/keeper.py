@@ -105,13 +105,8 @@ class Keeper:
 
     def observe(self, event: Event, commands: Sequence[Command]) -> None:
         """A listener, to be called before the commands are carried out."""
-        if isinstance(event, WindowDone | Goodbye) and self._evaluating is not None:
-            for result in reversed(event.callbacks):  # an earlier one is of a grant that came to nothing
-                if result.name == "eval" and result.ok and event.rank == self._evaluating.rank:
-                    number, figures = self._evaluating.round, dict(result.values)
-                    self._jobs.put(lambda number=number, figures=figures: self._judge(number, figures))
-                    self._evaluating = None
-                    break
+        if isinstance(event, WindowDone | Goodbye):
+            self._hear(event)
         self._mourn(event)
         for command in commands:
             if isinstance(command, SaveBegun):
@@ -162,6 +157,14 @@ class Keeper:
             self._tell(BundleKept(at=0.0, rank=begun.rank, round=begun.round, error=str(error)))
             return
         self._expected = _Expected(begun, self._fixed(), saving)
+
+    def _hear(self, event: WindowDone | Goodbye) -> None:
+        """Of several evaluations in a report the last is of the weights that are saved; others' grants came to nothing."""
+        begun, judged = self._evaluating, [result for result in event.callbacks if result.name == "eval"]
+        if begun is not None and begun.rank == event.rank and judged and judged[-1].ok:
+            figures = dict(judged[-1].values)
+            self._jobs.put(lambda: self._judge(begun.round, figures))
+            self._evaluating = None
 
     def _mourn(self, event: Event) -> None:
         """Of a save that a rank had not sent to its end when it was lost nothing more is awaited."""

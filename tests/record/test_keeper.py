@@ -242,5 +242,9 @@ def test_figures_reach_the_bundle_of_the_weights_that_they_judge_before_and_afte
         heard.keeper.observe(Goodbye(at=0.0, rank=0, callbacks=(earlier, figures)), ())
         heard.upload("r2.model", MODEL)
         heard.kept()
-        heard.keeper.close()
         assert [bundle.meta.figures for bundle in heard.store.bundles()] == [{"accuracy": 0.5}, {"accuracy": 0.5}]
+        assert save(heard, 3, evaluates=True).error == ""
+        failed = msgspec.structs.replace(figures, ok=False, error="ValueError: no labels")
+        heard.keeper.observe(Goodbye(at=0.0, rank=0, callbacks=(earlier, failed)), ())
+        heard.keeper.close()
+        assert heard.store.bundles()[0].meta.figures == {}
