@@ -131,8 +131,13 @@ class _Event(msgspec.Struct):
     loss_sum: float | None = 0.0
 
 
+class _Metrics(msgspec.Struct):
+    samples: int = 0
+
+
 class _Command(msgspec.Struct):
     type: str
+    metrics: _Metrics | None = None
     to: tuple[int, ...] = ()
     rounds: tuple[tuple[int, ...], ...] = ()
     anchor: int = 0
@@ -178,8 +183,10 @@ class _Reading:
                 self._anchors.update((numbers[0], command.anchor) for numbers in command.rounds)
                 self._losses.order(command.rounds)
                 self._object(command)
-        if line.event is not None and line.event.type == "RankReady":
-            self._losses.epoch_samples = line.event.num_samples
+            elif command.type == "EpochEnded" and command.metrics is not None:
+                self._losses.epoch_samples = command.metrics.samples
+        if line.event is not None and line.event.type == "RankReady" and not self._losses.epoch_samples:
+            self._losses.epoch_samples = line.event.num_samples  # of the data set, of which an epoch may be a part
         if line.event is not None and self._began is not None:
             self._hear(line.event, line.event.at - self._began)
 

@@ -35,7 +35,7 @@ class _Window(msgspec.Struct):
 
 
 class Losses:
-    """A journal's, so far. epoch_samples: of the data set; 0 as long as nobody told."""
+    """A journal's, so far. epoch_samples: what an epoch of the run has; 0 as long as nobody told."""
 
     def __init__(self) -> None:
         self.epoch_samples = 0
@@ -43,11 +43,12 @@ class Losses:
         self._has_begun_anew = True
 
     def order(self, rounds: Iterable[tuple[int, ...]]) -> None:
-        """A window was ordered: (number, batches, samples before, samples) of each of its rounds."""
+        """A window was ordered: (number, batches, samples before, samples) of each of its rounds. After a death the
+        rest of a grant is ordered anew, for fewer ranks."""
         for number, _, before, samples in (numbers for numbers in rounds if len(numbers) == 4):
             if not self._windows:
                 self._has_begun_anew = before == 0
-            self._windows.setdefault(number, _Window(before + samples))
+            self._windows.setdefault(number, _Window(0)).end = before + samples
 
     def report(self, number: int, seconds: float, samples: int, loss_sum: float | None) -> None:
         """A rank's report of a window that ended with that round."""

@@ -25,11 +25,18 @@ GAIN = {"cpu_async": 1.0, "cpu_cadence": 0.95, "cpu_sync": 0.9}
 
 
 def run_in(
-    path: Path, mode: str, seed: int, num_epochs: int = 4, *, divergence: float = 0.01, faults: Sequence[Fault] = ()
+    path: Path,
+    mode: str,
+    seed: int,
+    num_epochs: int = 4,
+    *,
+    divergence: float = 0.01,
+    faults: Sequence[Fault] = (),
+    limit_batches: int | None = None,
 ) -> Result:
     """A whole run of two unequal ranks in `path`; its result. divergence: of its replicas, more or less. faults: of
     ranks, which come back."""
-    trainer = TrainerConfig(num_epochs=num_epochs, batch_size=8, seed=seed)
+    trainer = TrainerConfig(num_epochs=num_epochs, batch_size=8, seed=seed, limit_batches=limit_batches)
     membership = MembershipConfig(rejoin=True, timeout_scale=0.02) if faults else MembershipConfig()
     job = job_of(mode, trainer=trainer, membership=membership)
     places = places_of([8, 8])

@@ -93,6 +93,25 @@ def test_a_journal_tells_the_losses_within_epochs(tmp_path: Path) -> None:
     assert whole / len(epochs) == pytest.approx(mean)
 
 
+def test_epochs_of_losses_are_those_of_the_run_and_not_of_its_data_set(tmp_path: Path) -> None:
+    run_in(tmp_path / "run", "cpu_cadence", 0, limit_batches=50)
+    assert trace(RunFolder(tmp_path / "run")).losses[-1].epoch == 4
+
+
+def test_rounds_that_are_dealt_again_after_a_death_lie_where_they_were_run(tmp_path: Path) -> None:
+    """What remained of the grant had been dealt to more ranks."""
+    run_in(tmp_path / "run", "cpu_sync", 0, faults=(Fault(kind="death", rank=1, at_seconds=1.0),))
+    epochs = [point.epoch for point in trace(RunFolder(tmp_path / "run")).losses]
+    assert epochs == sorted(set(epochs))
+    losses = Losses()
+    losses.epoch_samples = 100
+    losses.order([(number, 1, 30 * number - 30, 30) for number in range(1, 5)])
+    losses.order([(number, 1, 20 * number, 20) for number in range(3, 5)])
+    for number in range(1, 5):
+        losses.report(number, float(number), 20, 1.0)
+    assert [point.epoch for point in losses.told()] == [0.3, 0.6, 0.8, 1.0]
+
+
 def test_losses_of_long_runs_are_few_those_that_were_not_finite_are_gaps_and_a_later_part_is_told_elsewhere() -> None:
     def told(epochs: int, first: int = 0) -> list[LossPoint]:
         losses = Losses()
