@@ -116,15 +116,18 @@ def on_death_at_end(mind: Mind, rank: int, at: float) -> list[Command]:
 
 
 def on_bundle_kept(mind: Mind, event: BundleKept) -> list[Command]:
-    """What came of a save: at the end the others have waited for it."""
+    """What came of a save: at the end the others have waited for it. Whoever has sent it, and be it late: where it
+    is of the last round the weights are saved."""
     state = mind.state
     told = note_kept(mind, event)
+    is_end = state.activity == "finishing"
+    if is_end and not event.error and event.round == state.accepted:
+        state.callbacks.saved = True
     if told is None:
-        was_last = state.activity == "finishing" and not mind.alive and state.callbacks.saving is None
+        was_last = is_end and not mind.alive and state.callbacks.saving is None
         return _end(mind) if was_last and state.callbacks.unheard is None else []
-    if state.activity != "finishing":
+    if not is_end:
         return told
-    state.callbacks.saved = not event.error
     return told if event.rank in mind.alive else [*told, *_go_on(mind, event.rank, event.at)]
 
 

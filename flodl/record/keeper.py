@@ -159,7 +159,7 @@ class Keeper:
         self._expected = _Expected(begun, self._fixed(), saving)
 
     def _hear(self, event: WindowDone | Goodbye) -> None:
-        """Of several evaluations in a report the last is of the weights that are saved; others' grants came to nothing."""
+        """Of several evaluations in a report the last is of the weights that are saved: others are of void grants."""
         begun, judged = self._evaluating, [result for result in event.callbacks if result.name == "eval"]
         if begun is not None and begun.rank == event.rank and judged and judged[-1].ok:
             figures = dict(judged[-1].values)

@@ -96,6 +96,28 @@ def test_a_bundle_that_is_put_in_place_is_waited_for_when_nobody_is_left() -> No
     assert only(End, hand.kept()).status == "degraded"
 
 
+@pytest.mark.parametrize("late", ["of a second sending", "of a rank that has died", "of a rank that has left"])
+def test_the_weights_are_saved_when_their_bundle_is_there_be_it_late(late: str) -> None:
+    """Nobody was left to save them once more, and the run was said to have failed."""
+    hand = at_the_end(num_ranks=1 if late == "of a second sending" else 2)
+    first = hand.save
+    assert first is not None
+    if late == "of a second sending":  # of a checkpoint of that round the first one was under way still
+        hand.kept("connection reset")
+    elif late == "of a rank that has died":
+        hand.died(0)
+    else:
+        hand.kept("connection reset")
+        hand.tell(Goodbye(at=hand.later(), rank=0))
+    hand.tell(BundleKept(at=hand.later(), rank=first.rank, round=first.round))
+    if len(hand.places) == 2:
+        assert hand.save is not None
+        assert hand.save.rank == 1
+        hand.kept("disk full")
+    end = only(End, hand.tell(Goodbye(at=hand.later(), rank=len(hand.places) - 1)))
+    assert (end.status, end.exit_code) == ("degraded" if late == "of a rank that has died" else "done", 0)
+
+
 def test_a_limit_of_time_that_passes_while_the_weights_are_saved_is_no_news() -> None:
     hand = at_the_end(stop=StopConfig(max_time="10m"))
     hand.now += 1000.0
