@@ -94,7 +94,7 @@ def test_a_death_costs_nobody_else_while_a_rank_evaluates_for_longer_than_an_ave
 ) -> None:
     """It hears of the next group when it has ended; the others wait for it until then."""
     scale = 0.03
-    evaluates = Failpoint(point="callback", action="slow", ranks=(0,), epoch=0, seconds=1.2 * 60.0 * scale)
+    evaluates = Failpoint(point="callback", action="slow", ranks=(0,), epoch=0, seconds=1.6 * 60.0 * scale)
     job = ("eval.every_epochs=1", "callbacks.policy=0", f"membership.timeout_scale={scale}")
     tale = stage.run(tmp_path / "run", *job, faults=[evaluates, kill(2, point="step.inside", epoch=1, skip=6)])
     tale.assert_whole(dead=[2])
