@@ -168,8 +168,9 @@ def test_a_rank_that_was_stopped_as_it_came_back_judges_the_epoch_that_the_run_i
     goodbyes = [event for event in tale.events(Goodbye) if isinstance(event, Goodbye)]
     judged = {event.rank: result.epoch for event in goodbyes for result in event.callbacks if result.name == "eval"}
     assert len(judged) == 3
-    assert set(judged.values()) == {tale.end.totals.epochs_done}, "it is under way"
-    assert judged[1] > 0
+    (epoch,) = set(judged.values())
+    assert epoch > 0
+    assert epoch - tale.end.totals.epochs_done in (-1, 0), "it is under way, or ends with the round that is the last"
 
 
 def test_a_stop_while_a_replacement_starts_leaves_nothing_behind(stage: Stage, tmp_path: Path) -> None:
