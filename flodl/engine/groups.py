@@ -28,8 +28,6 @@ __all__ = ["GroupAverager", "gloo_group", "nccl_group"]
 # when all had ended but a peer was gone. Ranks leave by os._exit.
 _KEPT: list[Any] = []
 
-FIRST = 1  # generation: all have only just said that they are ready
-
 GroupFactory = Callable[[Store, int, int], Any]
 
 
@@ -83,7 +81,7 @@ class GroupAverager:
     """`Averager` over torch.distributed. Calls block their thread: they belong on an averaging thread.
 
     rank: global number. make_store: generation -> its rendezvous, called on the thread that forms it. meet_seconds: how
-    long members wait there for one that is not at a step's edge yet; 0: as long as the group may take to connect.
+    long members wait there for one that comes late; 0: as long as the group may take to connect.
     Forming is the one call that may come from another thread while a combine of an older generation hangs.
     """
 
@@ -113,7 +111,7 @@ class GroupAverager:
         if len(ranks) == 1:
             return
         store = self._stores[generation] = self._make_store(generation)
-        if self._meet_seconds and generation > FIRST:
+        if self._meet_seconds:
             self._meet(store, ranks)
         group = self._make_group(store, ranks.index(self._rank), len(ranks))
         _KEPT.append(group)
@@ -174,7 +172,8 @@ class GroupAverager:
         self.pass_on(self._current + 1)
 
     def _meet(self, store: Store, ranks: Sequence[int]) -> None:
-        """Wait for all: one may be in a long step, or evaluate. A group's own limit is for members that are there."""
+        """Wait for all: one may be in a long step, or evaluate, or fetch the bundle that the run goes on from. A
+        group's own limit is for members that are there."""
         store.set(f"met/{self._rank}", "1")
         store.wait([f"met/{rank}" for rank in ranks], timedelta(seconds=self._meet_seconds))
 

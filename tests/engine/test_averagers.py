@@ -126,6 +126,22 @@ class TestGloo(AveragerContract):
         assert listening() == {"0100007F"}  # 127.0.0.1
         assert len(averagers) == 2
 
+    def test_a_member_may_come_later_than_a_group_may_take_to_connect(self) -> None:
+        """It fetches the bundle that a run goes on from: of the first group, too."""
+        store, make = dist.HashStore(), gloo_group("127.0.0.1", 0.5)
+        members = [GroupAverager(rank, lambda generation: store, make, meet_seconds=10.0) for rank in range(2)]
+
+        def form(rank: int, one: GroupAverager) -> None:
+            if rank == 1:
+                store.wait(["met/0"])
+                time.sleep(1.0)
+            one.form(1, (0, 1))
+
+        together(members, form)
+        vectors = [torch.ones(1) for _ in members]
+        together(members, lambda rank, one: one.combine(1, 1, [vectors[rank]]))
+        assert [vector.item() for vector in vectors] == [2.0, 2.0]
+
     def test_a_member_that_is_gone_ends_the_operation_with_an_error(self) -> None:
         averagers = self.formed(2)
         assert isinstance(averagers[0], GroupAverager)
