@@ -213,10 +213,10 @@ class Edges:
     def finish_averaging(self) -> None:
         """Wait for the round that runs beside training, if there is one, and adopt it."""
         if self.averaging is not None:
-            self.link.activity = "average"  # it may have failed, and then only the coordinator knows why
+            before, self.link.activity = self.link.activity, "average"  # a failed one waits for the coordinator's word
             with self.tally.timing("exposed"):
                 outcome = self.orders.wait(self.averaging)
-                self.averaging = None
+                self.averaging, self.link.activity = None, before  # who hangs in adopting it has a limit
                 self.adopt(outcome)
 
     def adopt(self, outcome: Outcome) -> None:

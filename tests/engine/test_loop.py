@@ -23,6 +23,7 @@ from flodl.decide.messages import (
     RunWindow,
     WindowDone,
 )
+from flodl.engine.averaging.rule import RoundOrder
 from flodl.engine.loop import Loop
 from flodl.engine.orders import Orders
 from flodl.errors import RunFailed
@@ -241,3 +242,15 @@ def test_who_waits_for_word_of_a_failed_round_is_not_taken_for_one_that_hangs_in
     with pytest.raises(RunFailed, match="connection closed by peer"):
         loop.adopt_when_ready()
     assert link.activity == "average"
+
+
+def test_who_adopts_a_round_beside_training_is_watched_as_before(tmp_path: Path) -> None:
+    def work(rank: int) -> str:
+        loop, link = loop_in_a_failed_round(rank, tmp_path / "store")
+        loop.form_group(rig.form((0,), source=None))
+        loop.averaging, link.activity = loop.parts.rounds.submit(RoundOrder(1, 1, 1.0)), "train"
+        loop.finish_averaging()
+        assert loop.parts.rounds.last_round == 1
+        return link.activity
+
+    assert rig.run_ranks(1, work) == ["train"]
