@@ -11,7 +11,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -33,26 +33,11 @@ from flodl.record.bundle_folder import Bundle
 from flodl.record.bundle_meta import BundleMeta
 from flodl.record.bundle_names import PLAIN, Upload, as_upload
 from flodl.record.saving import Saving
+from flodl.record.sinks import LastSink, NoSink, PlainSink, Sink
 
 __all__ = ["Keeper", "Owner"]
 
 CLOSE_SECONDS = 60.0
-
-
-class _Sink(Protocol):
-    """Where one upload goes."""
-
-    def write(self, data: memoryview) -> object:
-        """More bytes."""
-        ...
-
-    def commit(self, sha256: str) -> None:
-        """All are there; sha256: their digest."""
-        ...
-
-    def abandon(self) -> None:
-        """Leave nothing behind."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +60,10 @@ class _Expected:
     plain: bytes = b"{}"
     is_whole: bool = False
     kept: BundleKept | None = None
+
+    def take_plain(self, data: bytes) -> None:
+        """What of it is no tensor has come."""
+        self.plain = data
 
     def is_of(self, begun: SaveBegun) -> bool:
         """Whether that order asks for this save, which has not failed."""
@@ -113,10 +102,10 @@ class Keeper:
                 self._begin(command)
             elif isinstance(command, Restart):
                 self._incarnations[command.rank] = command.incarnation
-            elif isinstance(command, End) and len(command.totals.dead_ranks) == self._owner.world_size:
+            elif isinstance(command, End) and _all_were_lost(command, self._owner.world_size):
                 self._jobs.put(self._mark_lost)
 
-    def open_upload(self, rank: int, name: str) -> _Sink | None:
+    def open_upload(self, rank: int, name: str) -> Sink | None:
         """Where the part of a bundle goes that a rank offers; None for other uploads. FlodlError where none is asked
         for: it is of a save that was given up, or of a rank that was not told to save."""
         upload = as_upload(name)
@@ -126,11 +115,11 @@ class Keeper:
         if expected is None or expected.begun.rank != rank or upload.round != expected.begun.round:
             raise FlodlError(f"rank {rank} offers {name}, which nobody has asked it for")
         if expected.is_whole:
-            return _NoSink()
+            return NoSink()
         if upload.kind == PLAIN:
-            return _PlainSink(expected)
+            return PlainSink(expected.take_plain)
         sink = expected.saving.open(upload.kind)
-        return _LastSink(sink, lambda: self._hand_on(expected)) if _is_last(upload) else sink
+        return LastSink(sink, lambda: self._hand_on(expected)) if _is_last(upload) else sink
 
     def close(self) -> None:
         """What has arrived whole is put in place first; of what has not, nothing stays."""
@@ -261,44 +250,11 @@ def _in_words(error: Exception) -> str:
     return str(error) if isinstance(error, FlodlError | OSError) else f"{type(error).__name__}: {error}"
 
 
+def _all_were_lost(end: End, world_size: int) -> bool:
+    """They are dead, and what they were to train is not all there."""
+    return end.status == "failed" and len(end.totals.dead_ranks) == world_size
+
+
 def _is_last(upload: Upload) -> bool:
     """The model comes last: with it a save is whole."""
     return upload.kind == "model"
-
-
-class _PlainSink:
-    def __init__(self, expected: _Expected) -> None:
-        self._expected = expected
-        self._parts = bytearray()
-
-    def write(self, data: memoryview) -> None:
-        self._parts += data
-
-    def commit(self, sha256: str) -> None:
-        self._expected.plain = bytes(self._parts)
-
-    def abandon(self) -> None:
-        self._parts.clear()
-
-
-class _NoSink:
-    """For what has come already."""
-
-    def write(self, data: memoryview) -> None:
-        pass
-
-    def commit(self, sha256: str) -> None:
-        pass
-
-    def abandon(self) -> None:
-        pass
-
-
-class _LastSink:
-    def __init__(self, sink: _Sink, on_whole: Callable[[], None]) -> None:
-        self._sink, self._on_whole = sink, on_whole
-        self.write, self.abandon = sink.write, sink.abandon
-
-    def commit(self, sha256: str) -> None:
-        self._sink.commit(sha256)
-        self._on_whole()

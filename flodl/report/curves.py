@@ -58,7 +58,7 @@ def _loss_charts(arms: Sequence[Compared], groups: Mapping[str, int], traces: Ma
                       {name: [(p.epoch, p.loss) for p in points] for name, points in fine.items()})  # fmt: skip
     by_seconds = _lines(arms, groups, loss, lambda point: point.seconds,
                         {name: [(p.seconds, p.loss) for p in points] for name, points in fine.items()})  # fmt: skip
-    said = "Means of neighbouring windows." if fine else "At the end of each epoch."
+    said = "Within epochs: means of neighbouring windows." if fine else "At the end of each epoch."
     return _pair("loss", "training loss", (by_epoch, by_seconds), log=_has_magnitudes(arms, loss),
                  said=_whose(arms) + said)  # fmt: skip
 
@@ -85,7 +85,7 @@ def _pair(key: str, title: str, lines: Sequence[tuple[Line, ...]], *, log: bool,
         Chart(key=f"{key}-epoch", title=f"{title.capitalize()} against epochs", x="epoch", y=title, whole=True,
               said=said, log=log, lines=by_epoch),
         Chart(key=f"{key}-seconds", title=f"{title.capitalize()} against time", x="seconds of training", y=title,
-              said="The same values, at the seconds at which they were there.", log=log, lines=by_seconds),
+              said="The same values against the seconds of training.", log=log, lines=by_seconds),
     ]  # fmt: skip
 
 
