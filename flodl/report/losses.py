@@ -6,7 +6,7 @@ A window is short and its loss noisy: neighbouring ones are told together, ten m
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import msgspec
 
@@ -42,13 +42,15 @@ class Losses:
         self._windows: dict[int, _Window] = {}
         self._has_begun_anew = True
 
-    def order(self, rounds: Iterable[tuple[int, ...]]) -> None:
-        """A window was ordered: (number, batches, samples before, samples) of each of its rounds. After a death the
-        rest of a grant is ordered anew, for fewer ranks."""
-        for number, _, before, samples in (numbers for numbers in rounds if len(numbers) == 4):
-            if not self._windows:
-                self._has_begun_anew = before == 0
-            self._windows.setdefault(number, _Window(0)).end = before + samples
+    def order(self, rounds: Sequence[tuple[int, ...]]) -> None:
+        """A window was ordered: (number, batches, samples before, samples) of each of its rounds, of which the last one
+        is reported. After a death the rest of a grant is ordered anew, for fewer ranks."""
+        if not rounds or len(rounds[-1]) != 4:
+            return  # of an older journal
+        if not self._windows:
+            self._has_begun_anew = rounds[0][2] == 0
+        number, _, before, samples = rounds[-1]
+        self._windows.setdefault(number, _Window(0)).end = before + samples
 
     def report(self, number: int, seconds: float, samples: int, loss_sum: float | None) -> None:
         """A rank's report of a window that ended with that round."""
