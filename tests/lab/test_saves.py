@@ -127,6 +127,11 @@ def test_a_disk_that_refuses_costs_neither_a_bundle_nor_a_step(tmp_path: Path) -
         assert audit(tmp_path / "run") == (0, 0)
 
 
+def bundle_files(lab: Lab, host: str) -> set[str]:
+    """What lies there of any bundle."""
+    return set(lab[host].exec(["find", "/srv", "/root", "/tmp", "-name", "*.fdl"]).stdout.splitlines())
+
+
 @pytest.mark.row(13, 27)
 def test_a_bundle_of_another_hosts_rank_lies_whole_with_the_controller_and_goes_on_after_a_kill(
     lab: Lab, desk: Path
@@ -135,6 +140,7 @@ def test_a_bundle_of_another_hosts_rank_lies_whole_with_the_controller_and_goes_
     cluster["workers"] = cluster["workers"][:2]
     lab.write_cluster(desk / "conf/cluster/lab.yaml", cluster)
     store = BundleStore(desk / "run" / "checkpoints")
+    before = [bundle_files(lab, host) for host in ("node-a", "node-b")]  # this checkout may have trained before
     with flodl(desk, *ENDLESS, "callbacks.policy=1", "checkpoint.every_epochs=2") as run:
         run.trains()
         run.until(lambda: len(store.bundles()) == 2)
@@ -142,10 +148,7 @@ def test_a_bundle_of_another_hosts_rank_lies_whole_with_the_controller_and_goes_
         run.end()
         awaited(lambda: lab.processes() == {}, 5)
     assert {order.rank for _, order in saves(desk / "run")} == {1}  # on the other host
-    found = [
-        lab[host].exec(["find", "/srv", "/root", "/tmp", "-name", "*.fdl"]).stdout for host in ("node-a", "node-b")
-    ]
-    assert not any(found)  # nothing of it lies there: disks are private
+    assert [bundle_files(lab, host) for host in ("node-a", "node-b")] == before  # nothing of it: disks are private
     kept = store.load().bundle
     epochs = f"trainer.num_epochs={kept.meta.epoch + 3}"
     output = carried_out(desk, "task=resume", "run=run", epochs, "hydra.run.dir=second")
