@@ -33,6 +33,7 @@ __all__ = [
     "RunLost",
     "Skipped",
     "TaskFindings",
+    "in_words",
 ]
 
 
@@ -148,6 +149,11 @@ class Interrupted(FlodlError):
     def __init__(self, message: str, *, exit_code: int = 130) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+def in_words(error: BaseException) -> str:
+    """What went wrong, in one line: our own errors say all, of others the kind helps."""
+    return str(error) if isinstance(error, FlodlError) else f"{type(error).__name__}: {error}"
 
 
 def _again(kind: type[FlodlError], args: tuple[Any, ...]) -> FlodlError:

@@ -5,6 +5,7 @@
 `FanOut`    how processes get onto hosts: this machine (engine), SSH (flodl_launch).
 `Execute`   one command on one host, without an agent: this machine (tasks), SSH (flodl_launch).
 `Deploy`    files onto hosts before a run: rsync over SSH (flodl_launch).
+`UploadSink`  where the bytes of an upload go: a file, a member of a bundle (record), memory (tests).
 `Averager`  how replicas are combined: a process group (engine), one process that holds them all (tests).
 `Logger`    who hears of figures beside the run folder: a service per file (loggers), the user's own.
 """
@@ -39,6 +40,7 @@ __all__ = [
     "LoggedSweep",
     "Logger",
     "PushProgress",
+    "UploadSink",
     "World",
 ]
 
@@ -252,6 +254,22 @@ class Deploy(Protocol):
         on_progress: called from several threads. The troubles of all hosts are returned together; raises ConfigError
         where controller.data_path is no folder.
         """
+        ...
+
+
+class UploadSink(Protocol):
+    """Where one upload goes."""
+
+    def write(self, data: memoryview) -> object:
+        """More bytes. Raises OSError."""
+        ...
+
+    def commit(self, sha256: str) -> None:
+        """All are there, with this digest: make it durable and visible. Raises OSError."""
+        ...
+
+    def abandon(self) -> None:
+        """Leave nothing behind."""
         ...
 
 

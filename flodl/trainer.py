@@ -25,14 +25,13 @@ from flodl.engine.fleet import the_fleet
 from flodl.engine.inprocess import InProcessWorld, payload_here
 from flodl.engine.keys import make_keys
 from flodl.engine.launches import launches, told
-from flodl.engine.receiving import UploadSink
 from flodl.engine.server import Listen
 from flodl.engine.signals import SignalWatch
 from flodl.engine.world import LiveWorld
 from flodl.errors import ConfigError, Interrupted
 from flodl.muster import Mustered, muster, pass_gate, transport_of
 from flodl.origin import Origin, origin_of
-from flodl.ports import Fleet
+from flodl.ports import Fleet, UploadSink
 from flodl.probe.clock import seconds_until
 from flodl.probe.gpus import count_gpus
 from flodl.probe.here import is_here

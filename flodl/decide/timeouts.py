@@ -46,6 +46,12 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
         return self.stall + self.step + self.dead
 
     @property
+    def meeting(self) -> float:
+        """What the members of a group wait for one that comes late: an evaluation may be in its way. The coordinator
+        waits less long (see `stalls_at`), so that it is the one who ends that."""
+        return self.stall + self.callback + self.collective
+
+    @property
     def alone(self) -> float:
         """What ranks that run a grant may wait for in it: the slowest one's step, and its callbacks."""
         return self.step + self.callback

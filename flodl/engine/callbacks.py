@@ -15,7 +15,7 @@ from flodl.engine.build import Built
 from flodl.engine.evaluate import Scope, kept
 from flodl.engine.saver import Saver
 from flodl.engine.tally import finite
-from flodl.errors import FlodlError
+from flodl.errors import FlodlError, in_words
 from flodl.spec.job import EMA_FIGURE, EvalConfig
 
 __all__ = ["Callbacks"]
@@ -50,7 +50,7 @@ class Callbacks:
                 self._saver.save(round_)
                 self._tell_saved(round_)
         except Exception as trouble:  # noqa: BLE001  whatever the user's metrics or a full disk raise
-            error = _in_words(trouble)
+            error = in_words(trouble)
         seconds = time.perf_counter() - began
         return CallbackResult(
             name=name,
@@ -67,7 +67,7 @@ class Callbacks:
         try:
             self._saver.begin(round_)
         except Exception as trouble:  # noqa: BLE001  what cannot be stored is reported, and training goes on
-            return CallbackResult(name="save", ok=False, error=_in_words(trouble))
+            return CallbackResult(name="save", ok=False, error=in_words(trouble))
         self._tell_saved(round_)
         return None
 
@@ -82,7 +82,7 @@ class Callbacks:
         try:
             told = self._told(limit_batches=1)
         except Exception as trouble:  # noqa: BLE001  whatever the user's metrics raise
-            return CallbackResult(name="eval", ok=False, error=_in_words(trouble))
+            return CallbackResult(name="eval", ok=False, error=in_words(trouble))
         if self.ema is not None:
             told |= {EMA_FIGURE + name: value for name, value in told.items()}
         return CallbackResult(name="eval", ok=True, values={name: finite(value) for name, value in told.items()})
@@ -131,8 +131,3 @@ class Callbacks:
             limit=None if limit_batches is None else limit_batches * built.batch_size,
             cast=built.precision.cast,
         )
-
-
-def _in_words(trouble: Exception) -> str:
-    """Our own errors say all; of others the kind helps."""
-    return str(trouble) if isinstance(trouble, FlodlError) else f"{type(trouble).__name__}: {trouble}"

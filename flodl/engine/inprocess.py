@@ -23,9 +23,9 @@ from flodl.decide.roster import Place
 from flodl.engine.birth import prepare
 from flodl.engine.keys import make_keys
 from flodl.engine.payload import RankPayload
-from flodl.engine.receiving import UploadSink
 from flodl.engine.serving import ReadPart
 from flodl.errors import FlodlError, Interrupted
+from flodl.ports import UploadSink
 from flodl.spec.job import JobSpec
 
 __all__ = ["InProcessWorld", "payload_here"]

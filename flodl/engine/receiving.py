@@ -4,28 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from flodl.engine import protocol
 from flodl.engine.protocol import Credit, Offer, Part, Stored, Whole
+from flodl.ports import UploadSink
 
-__all__ = ["Receiving", "UploadSink"]
-
-
-class UploadSink(Protocol):
-    """Where one upload goes."""
-
-    def write(self, data: memoryview) -> object:
-        """More bytes. Raises OSError."""
-        ...
-
-    def commit(self, sha256: str) -> None:
-        """All are there, with this digest: make it durable and visible. Raises OSError."""
-        ...
-
-    def abandon(self) -> None:
-        """Leave nothing behind."""
-        ...
+__all__ = ["Receiving"]
 
 
 class _Upload:

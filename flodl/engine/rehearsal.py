@@ -21,10 +21,9 @@ from flodl.engine.errands import ending
 from flodl.engine.keys import make_keys
 from flodl.engine.launches import launches, told
 from flodl.engine.payload import RankPayload, decode_host_secret, decode_payload, encode_host_secret
-from flodl.engine.receiving import UploadSink
 from flodl.engine.server import LinkServer, Listen
 from flodl.errors import FlodlError
-from flodl.ports import FanOut, Fleet, HostLaunch, HostNotice
+from flodl.ports import FanOut, Fleet, HostLaunch, HostNotice, UploadSink
 from flodl.spec.job import JobSpec
 
 __all__ = ["ENTRY", "Rehearsed", "main", "rehearse"]

@@ -19,7 +19,7 @@ from flodl.engine.orders import Link
 from flodl.engine.snapshot import Snapshot
 from flodl.engine.tensorfile import row_of
 from flodl.engine.weights import bare_name
-from flodl.errors import FlodlError
+from flodl.errors import FlodlError, in_words
 from flodl.record.bundle_names import PLAIN, upload_name
 from flodl.record.tensor_header import Row
 from flodl.record.weights import SHOWN, Shown
@@ -60,9 +60,8 @@ class Saver:
         try:
             self._send(round_, snapshot)
         except Exception as error:  # noqa: BLE001  whatever it is, training goes on and another rank may try
-            told = str(error) if isinstance(error, FlodlError) else f"{type(error).__name__}: {error}"
             with contextlib.suppress(FlodlError):  # of a rank that is ending: why, others have said
-                self._link.send(BundleKept(at=0.0, rank=self._rank, round=round_, error=told))
+                self._link.send(BundleKept(at=0.0, rank=self._rank, round=round_, error=in_words(error)))
 
     def _send(self, round_: int, snapshot: Snapshot) -> None:
         snapshot.freeze()

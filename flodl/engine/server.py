@@ -28,11 +28,12 @@ from flodl.engine.keys import KeyPair, RunKeys, make_pair
 from flodl.engine.keyvalue import KeyValue, Reply
 from flodl.engine.port_holder import holder_of
 from flodl.engine.protocol import Ask, Beat, Down, Evicted, Hello, Pulse, RankCommand, RankEvent, Welcome
-from flodl.engine.receiving import Receiving, UploadSink
+from flodl.engine.receiving import Receiving
 from flodl.engine.serving import ReadPart, Serving
 from flodl.engine.strangers import Strangers
 from flodl.engine.wire import Frames, SharedSocket
 from flodl.errors import ConfigError, NotReady, Problem
+from flodl.ports import UploadSink
 
 __all__ = ["Endpoints", "LinkServer", "Listen"]
 

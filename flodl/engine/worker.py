@@ -168,8 +168,7 @@ def make_loop(payload: RankPayload, built: Built, link: Link) -> Loop:
     summing = device if elche.backend == "nccl" or len(payload.world) == 1 else torch.device("cpu")
     rule = make_rule(job, elche, built, len(payload.world), {"device": device, "flat_device": summing})
     limits = timeouts_of(job.membership.timeout_scale)
-    patience = limits.stall + limits.callback + limits.collective  # the coordinator's is shorter
-    averager = GroupAverager(payload.rank, link.store, _group(payload, elche, limits), meet_seconds=patience)
+    averager = GroupAverager(payload.rank, link.store, _group(payload, elche, limits), meet_seconds=limits.meeting)
     if elche.backend == "nccl":
         link.on_regroup = lambda generation: _set_free(averager, generation)
     beside = elche.is_async and len(payload.world) > 1

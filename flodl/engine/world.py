@@ -42,11 +42,10 @@ from flodl.decide.timeouts import Timeouts
 from flodl.decide.vigil import Vigil
 from flodl.engine.errands import ending
 from flodl.engine.payload import reborn
-from flodl.engine.receiving import UploadSink
 from flodl.engine.server import Endpoints, LinkServer, Listen
 from flodl.engine.serving import ReadPart
 from flodl.errors import FlodlError, Interrupted, NotReady
-from flodl.ports import FanOut, HostLaunch, HostNotice
+from flodl.ports import FanOut, HostLaunch, HostNotice, UploadSink
 from flodl.spec.cluster import JoinSpec
 
 __all__ = ["LiveWorld"]

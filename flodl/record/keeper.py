@@ -27,13 +27,14 @@ from flodl.decide.messages import (
     SaveBegun,
     WindowDone,
 )
-from flodl.errors import FlodlError
+from flodl.errors import FlodlError, in_words
+from flodl.ports import UploadSink
 from flodl.record.bundle import BundleStore, Saved
 from flodl.record.bundle_folder import Bundle
 from flodl.record.bundle_meta import BundleMeta
 from flodl.record.bundle_names import PLAIN, Upload, as_upload
 from flodl.record.saving import Saving
-from flodl.record.sinks import LastSink, NoSink, PlainSink, Sink
+from flodl.record.sinks import LastSink, NoSink, PlainSink
 
 __all__ = ["Keeper", "Owner"]
 
@@ -105,7 +106,7 @@ class Keeper:
             elif isinstance(command, End) and _all_were_lost(command, self._owner.world_size):
                 self._jobs.put(self._mark_lost)
 
-    def open_upload(self, rank: int, name: str) -> Sink | None:
+    def open_upload(self, rank: int, name: str) -> UploadSink | None:
         """Where the part of a bundle goes that a rank offers; None for other uploads. FlodlError where none is asked
         for: it is of a save that was given up, or of a rank that was not told to save."""
         upload = as_upload(name)
@@ -247,7 +248,7 @@ class Keeper:
 
 
 def _in_words(error: Exception) -> str:
-    return str(error) if isinstance(error, FlodlError | OSError) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, OSError) else in_words(error)  # the system's say which file and why
 
 
 def _all_were_lost(end: End, world_size: int) -> bool:

@@ -1,27 +1,12 @@
-"""Where the bytes of an upload go: one interface, and three that keep no file (`saving` has the one that does)."""
+"""Uploads that need no file of their own: three of `ports.UploadSink` (`saving` has that of a bundle's member)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
-__all__ = ["LastSink", "NoSink", "PlainSink", "Sink"]
+from flodl.ports import UploadSink
 
-
-class Sink(Protocol):
-    """Where one upload goes."""
-
-    def write(self, data: memoryview) -> object:
-        """More bytes."""
-        ...
-
-    def commit(self, sha256: str) -> None:
-        """All are there; sha256: their digest."""
-        ...
-
-    def abandon(self) -> None:
-        """Leave nothing behind."""
-        ...
+__all__ = ["LastSink", "NoSink", "PlainSink"]
 
 
 class PlainSink:
@@ -60,7 +45,7 @@ class NoSink:
 class LastSink:
     """The last one of several. on_whole: told when it has all."""
 
-    def __init__(self, sink: Sink, on_whole: Callable[[], None]) -> None:
+    def __init__(self, sink: UploadSink, on_whole: Callable[[], None]) -> None:
         self._sink, self._on_whole = sink, on_whole
         self.write, self.abandon = sink.write, sink.abandon
 

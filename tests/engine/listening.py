@@ -13,8 +13,8 @@ from flodl.decide.timeouts import Timeouts
 from flodl.engine.keys import KeyPair, make_keys
 from flodl.engine.link import RankLink
 from flodl.engine.protocol import RankEvent
-from flodl.engine.receiving import UploadSink
 from flodl.engine.server import LinkServer, Listen
+from flodl.ports import UploadSink
 
 __all__ = ["RUN", "SHORT", "Controller", "Door", "Memory", "bye", "dialled", "listening"]
 
