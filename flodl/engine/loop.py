@@ -87,6 +87,7 @@ class Loop(Edges):
     def close_window(self) -> None:
         """The planned point: fix what is contributed, and say so."""
         self.is_open, self.is_past = False, True
+        self.parts.pace.drain()
         with self.tally.timing("exposed"):
             self.parts.rounds.rule.snapshot()
         self.report()

@@ -101,11 +101,9 @@ class ElasticRule(ParameterRule):
             self.transfer.put(mean)
             forget_nonfinite(self.optimizer)
         elif self.trained:
-            self.transfer.add(_scratch(self.contribution))
-            self.transfer.put_buffers(mean)
+            self.transfer.add(_scratch(self.contribution), mean)
         else:
-            self._settle_on(self._target(outcome, mean), self._pull(outcome))
-            self.transfer.put_buffers(mean)
+            self._settle_on(self._target(outcome, mean), self._pull(outcome), mean)
         self.advance()
         self._move_center(outcome)
 
@@ -138,15 +136,15 @@ class ElasticRule(ParameterRule):
         is_whole = self.alpha is None or outcome.order.consensus or not outcome.order.mass > 0
         return 1.0 if is_whole or self.alpha is None else self.alpha
 
-    def _settle_on(self, target: Flat, pull: float) -> None:
+    def _settle_on(self, target: Flat, pull: float, mean: Flat) -> None:
         """(1 - a) * local + a * target, where the snapshot still is the local weights."""
         if pull == 1.0:
-            self.transfer.put(target, buffers=False)
+            self.transfer.put(target, mean)
             return
         mixed = _scratch(self.contribution)
         for blend, here, wanted in zip(mixed.parameters, self.local.parameters, target.parameters, strict=True):
             torch.mul(here, 1.0 - pull, out=blend).add_(wanted, alpha=pull)
-        self.transfer.put(mixed, buffers=False)
+        self.transfer.put(mixed, mean)
 
     def _move_center(self, outcome: Outcome) -> None:
         if self.center is None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from flodl.engine.averaging.layout import Layout, Slot
 
-__all__ = ["Flat", "add", "copy", "first_nonfinite"]
+__all__ = ["Flat", "add", "copy", "copy_vectors", "first_nonfinite"]
 
 
 class Flat:
@@ -57,12 +57,15 @@ class Flat:
         """Copy only the model's float buffers in."""
         copy(self.buffer_views, self.layout.buffers)
 
+    def write(self) -> None:
+        """Copy the values out to the model."""
+        self.write_parameters()
+        self.write_buffers()
+
     @torch.no_grad()
-    def write(self, *, buffers: bool = True) -> None:
-        """Copy the values out to the model, rounding once where it has fewer bits."""
+    def write_parameters(self) -> None:
+        """Copy only the parameters out to the model, rounding once where it has fewer bits."""
         copy(self.layout.parameters, self.parameter_views)
-        if buffers:
-            self.write_buffers()
 
     @torch.no_grad()
     def write_buffers(self) -> None:
@@ -71,8 +74,7 @@ class Flat:
 
     def copy_(self, other: Flat) -> None:
         """Take over another one's values (not its tail); from another device, if need be."""
-        for mine, theirs in zip(self.values, other.values, strict=True):
-            mine.copy_(theirs, non_blocking=True)
+        copy_vectors(self.values, other.values)
 
 
 def first_nonfinite(flat: Flat) -> str:
@@ -89,6 +91,12 @@ def _is_finite(part: Tensor) -> bool:
     if not part.numel():
         return True
     return all(math.isfinite(end) for end in torch.stack(torch.aminmax(part)).tolist())  # one transfer from a GPU
+
+
+def copy_vectors(into: Sequence[Tensor], source: Sequence[Tensor]) -> None:
+    """into = source, vector by vector, whatever devices they lie on: from pinned memory without waiting for it."""
+    for mine, theirs in zip(into, source, strict=True):
+        mine.copy_(theirs, non_blocking=True)
 
 
 def _views(parts: Sequence[Tensor], slots: Sequence[Slot]) -> list[Tensor]:
