@@ -29,7 +29,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     list that it may have run already. num_rounds: at most this many rounds in one order. first_round: number of the
     first. reserved: True where every rank owns a share of the epoch (equal split, ratios) instead of drawing from a
     common stock. ratios: shares of the ranks, in order of rank; None: equal. overshoot: batches that a rank may run
-    past its planned point.
+    past its planned point. tail: batches per rank (1 unless told) below which what an epoch has left is no window of
+    its own, but goes out with the one before it.
     """
 
     quotas: Mapping[int, int]
@@ -40,6 +41,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     reserved: bool = False
     ratios: tuple[float, ...] | None = None
     overshoot: int = 0
+    tail: Mapping[int, int] = {}
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,11 +129,11 @@ def _common_rounds(ledger: Ledger, request: Request, epoch: int, ranks: Sequence
     first = {rank: max(samples, pinned.get(rank, 0)) for rank, samples in wanted.items()} if pinned else wanted
     held = {rank: ledger.held_samples(rank, epoch) for rank in ranks}
     left = ledger.owed_samples(epoch) + sum(held.values())
-    one_each = sum([sizes[rank] for rank in ranks])
+    tail = sum([request.tail.get(rank, 1) * sizes[rank] for rank in ranks])
     a_round = sum(wanted.values())
     num_whole = 0
-    if left >= sum(first.values()) + one_each:
-        num_whole = min(request.num_rounds, 1 + (left - a_round - one_each) // a_round)
+    if left >= sum(first.values()) + tail:
+        num_whole = min(request.num_rounds, 1 + (left - a_round - tail) // a_round)
     table = [(wanted, num_whole)] if num_whole else []
     left -= num_whole * a_round
     if left > 0 and num_whole < request.num_rounds:

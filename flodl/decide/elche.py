@@ -75,21 +75,24 @@ class ElChe:
         self,
         readings: Mapping[int, Reading],
         *,
-        sync_ms: float,
+        sync_ms: float | None,
         compute_ms: Mapping[int, float],
         round_ms: float = 0.0,
     ) -> Proposal | None:
         """Take an accepted round in; the pending proposal, if there is one now.
 
         readings: rank -> a living rank without one that counts has missed this report.
-        sync_ms: exposed averaging time of the round, max over ranks. compute_ms: rank -> compute of its whole
-        window, as measured (scaled to the planned quota in here: a short final window must not look expensive).
-        round_ms: the averaging's own duration (cpu_async: a window does not become shorter than a round).
+        sync_ms: exposed averaging time of the round, max over ranks. None: the window was too short to tell (what an
+        epoch's rest cannot hide in cpu_async is no price of the anchor: it once threw it from 2 to 16).
+        compute_ms: rank -> compute of its whole window, as measured (scaled to the planned quota in here: a short
+        final window must not look expensive).
+        round_ms: how long the round took altogether (cpu_async: a window does not become shorter than that).
         """
         self._pending, self._why = None, []
         self._cycle_phase = self.phase
         counted = self._state.speeds.take(readings)
-        self._state.sync.add(sync_ms)
+        if sync_ms is not None:
+            self._state.sync.add(sync_ms)
         self._state.round.add(round_ms)
         elected = self._state.speeds.elect(pinned=self._config.anchor_rank, may_swap=self.phase >= Phase.STABLE)
         self._why.append(elected)
@@ -186,6 +189,21 @@ class ElChe:
             return 0
         return self._state.overshoot.batches if self._config.max_overshoot == "auto" else self._config.max_overshoot
 
+    @property
+    def window_batches(self) -> int:
+        """Batches of a whole window, all ranks, as last planned."""
+        return sum(self._state.planned.values())
+
+    @property
+    def shortest_window(self) -> dict[int, int]:
+        """Batches per rank below which what an epoch has left is better run with the window before it: in cpu_async
+        those of a round beside training, within max_anchor and a guard's veto; else, and under a lead limit, 1 each.
+        """
+        if not self._config.is_async or self._config.max_batch_diff is not None:
+            return {}
+        _, high = self._config.anchor_bounds
+        return self._at(max(1, min(self._floor, self._anchor, high - self._anchor)))
+
     def smoothed_ms(self, rank: int) -> float | None:
         """Milliseconds per batch of a rank, None while unknown."""
         return self._state.speeds.ms.get(rank)
@@ -269,7 +287,6 @@ class ElChe:
         overhead = state.sync.median / planned_ms if planned_ms > 0 else math.inf
         if not math.isfinite(planned_ms) or not math.isfinite(overhead):
             return None
-        slowest_ms = max(state.speeds.known.values())
         low, high = config.anchor_bounds
         situation = Situation(
             anchor=self._anchor,
@@ -279,7 +296,7 @@ class ElChe:
             high=high,
             ms=state.speeds.ms,
             slow_ms=state.speeds.slow_ms,
-            floor=ceil_exact(state.round.median / slowest_ms) if config.is_async else 1,
+            floor=self._floor,
             no_growth=self._no_growth(),
             no_shrink="relax_up is on" if config.relax_up else "",
             max_batch_diff=config.max_batch_diff,
@@ -288,6 +305,12 @@ class ElChe:
         proposal, why = propose(situation)
         self._why.append(why)
         return proposal
+
+    @property
+    def _floor(self) -> int:
+        """The smallest anchor: in cpu_async a window does not become shorter than a round."""
+        known = self._state.speeds.known.values()
+        return max(1, ceil_exact(self._state.round.median / max(known))) if self._config.is_async and known else 1
 
     def _no_growth(self) -> str:
         if self.growth_is_off:

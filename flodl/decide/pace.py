@@ -80,11 +80,20 @@ class Pace:
         }
         return self.elche.report(
             readings,
-            sync_ms=max([ms for rank, ms in order.exposed_ms.items() if rank in living], default=0.0)
-            + self._held_ms(living),
+            sync_ms=None if final_window and self._is_short(living) else self._sync_ms(order, living),
             compute_ms={rank: done.compute_ms for rank, done in living.items()},
-            round_ms=max([done.duration_ms for done in order.results.values()], default=0.0),
+            round_ms=order.round_ms,
         )
+
+    def _is_short(self, living: Mapping[int, WindowDone]) -> bool:
+        """A rest of an epoch that a round beside training may well outlast."""
+        batches = sum([done.batches for done in living.values()])
+        return self._job.elche.is_async and batches < self.elche.window_batches
+
+    def _sync_ms(self, order: Order, living: Mapping[int, WindowDone]) -> float:
+        """What the averaging cost the rank that it cost most."""
+        exposed = max([ms for rank, ms in order.exposed_ms.items() if rank in living], default=0.0)
+        return exposed + self._held_ms(living)
 
     def _held_ms(self, living: Mapping[int, WindowDone]) -> float:
         """How long even the rank that waited least stood still between two windows: no rank was waited for then, but

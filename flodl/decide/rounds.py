@@ -64,6 +64,13 @@ class Order(msgspec.Struct, kw_only=True):
         return exposed
 
     @property
+    def round_ms(self) -> float:
+        """From when the averaging was ordered until the last rank held its result, as the coordinator saw it: what a
+        window must hide in cpu_async. 0 where none was ordered (a grant)."""
+        ended = max([done.at for done in self.results.values()], default=self.averaged_at)
+        return max(0.0, ended - self.averaged_at) * 1000.0
+
+    @property
     def nonfinite(self) -> dict[int, str]:
         """Ranks whose contribution was left out, with their first parameter that was not finite."""
         parts = (self.results, self.reports)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -105,11 +107,20 @@ class Edges:
         """
         if self.may_train or self.is_due:
             return self.orders.next(0)
-        began, waits_for_result = time.perf_counter(), self.averaging is not None
+        waits_for_result = self.averaging is not None
         self.link.activity = "wait"
-        order = self.orders.next(LOOK_SECONDS if waits_for_result else None)
-        self.tally.spend("exposed" if waits_for_result else "idle", (time.perf_counter() - began) * 1000)
-        return order
+        with self.held_up("exposed" if waits_for_result else "idle"):
+            return self.orders.next(LOOK_SECONDS if waits_for_result else None)
+
+    @contextmanager
+    def held_up(self, what: str) -> Iterator[None]:
+        """Add the time inside, unless the GPU has had batches to run all the while: then nothing was waited for."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            if not self.parts.pace.is_busy:
+                self.tally.spend(what, (time.perf_counter() - began) * 1000)
 
     # ---------------------------------------------------------------------------------------------------- averaging
 
@@ -214,7 +225,7 @@ class Edges:
         """Wait for the round that runs beside training, if there is one, and adopt it."""
         if self.averaging is not None:
             before, self.link.activity = self.link.activity, "average"  # a failed one waits for the coordinator's word
-            with self.tally.timing("exposed"):
+            with self.held_up("exposed"):
                 outcome = self.orders.wait(self.averaging)
                 self.averaging, self.link.activity = None, before  # who hangs in adopting it has a limit
                 self.adopt(outcome)

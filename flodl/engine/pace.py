@@ -50,6 +50,11 @@ class Pace:
         took = time.perf_counter() - self._began
         self._done.append((took + (self._sleep(took * brake) if brake > 0 else 0.0)) * 1000)
 
+    @property
+    def is_busy(self) -> bool:
+        """A GPU has launched steps left to run: what the host waits for meanwhile holds nothing up."""
+        return bool(self._events) and not self._events[-1][1].query()
+
     def drain(self) -> None:
         """Wait until the launched steps have run: what the host waits for from here on is not their compute."""
         if self._events:

@@ -24,7 +24,7 @@ def elche(num_ranks: int = 2, **knobs: Any) -> ElChe:
 
 
 def report(
-    mind: ElChe, ms: Sequence[float | None], *, sync_ms: float = 0.0, batches: int = 10, round_ms: float = 0.0
+    mind: ElChe, ms: Sequence[float | None], *, sync_ms: float | None = 0.0, batches: int = 10, round_ms: float = 0.0
 ) -> Proposal | None:
     """One accepted round in which rank r ran `batches` batches of ms[r] each (None: nothing usable)."""
     readings = {rank: Reading(batches, batches * value) for rank, value in enumerate(ms) if value is not None}

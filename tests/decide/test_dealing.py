@@ -73,6 +73,26 @@ def test_the_final_window_hands_out_all_that_is_owed_by_largest_remainder(owed: 
     assert found.final
 
 
+@pytest.mark.parametrize(
+    ("owed", "tail", "windows"),
+    [
+        (150, {}, [10, 5]),
+        (150, {0: 4, 1: 2}, [15]),  # five are fewer than six
+        (160, {0: 4, 1: 2}, [10, 6]),
+        (110, {0: 4, 1: 2}, [11]),
+        (250, {0: 4, 1: 2}, [10, 15]),
+    ],
+)
+def test_a_rest_that_is_too_short_goes_out_with_the_window_before_it(
+    owed: int, tail: dict[int, int], windows: list[int]
+) -> None:
+    ledger, found = Ledger(epoch_samples=owed, num_epochs=1), list[int]()
+    while (planned := plan(ledger, request([7, 3], tail=tail))) is not None:
+        found.append(sum(planned.batches.values()))
+        run_all(ledger, planned)
+    assert found == windows
+
+
 def test_the_next_epochs_first_ranges_go_out_with_the_final_window() -> None:
     found = dealt(Ledger(epoch_samples=70, num_epochs=2), request([5, 2]))
     assert found.final
@@ -230,6 +250,7 @@ def test_any_run_of_plans_deals_every_sample_exactly_once(data: st.DataObject) -
                 num_rounds=1 if overshoot else data.draw(st.integers(1, 5)),
                 reserved=reserved,
                 overshoot=overshoot,
+                tail={rank: data.draw(st.integers(1, 12), label="tail") for rank in range(num_ranks)},
             ),
         )
         assert ledger.audit() == (0, 0)

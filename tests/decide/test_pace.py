@@ -20,6 +20,7 @@ def order(
     final: bool = False,
     batches: int = 10,
     idle_ms: tuple[float, ...] = (0.0, 0.0, 0.0),
+    told_at: float = 0.0,
 ) -> Order:
     ranks = range(len(ms))
     return Order(
@@ -48,7 +49,7 @@ def order(
         },
         results={
             rank: AveragingDone(
-                at=0.0,
+                at=told_at * (1 + rank) / len(ms),
                 rank=rank,
                 generation=1,
                 round=number,
@@ -90,6 +91,38 @@ def test_a_single_batch_of_a_final_window_is_no_reading() -> None:
     pace = Pace(job_of("cpu_cadence"), (0, 1))
     pace.observe(order(1, [10.0, 25.0], final=True, batches=1), (0, 1))
     assert pace.smoothed_ms((0, 1)) == {0: None, 1: None}
+
+
+@pytest.mark.parametrize(
+    ("mode", "final", "batches", "grows"),
+    [
+        ("cpu_async", False, 10, True),
+        ("cpu_async", True, 3, False),  # a round outlasts what an epoch has left
+        ("cpu_async", True, 10, True),  # a whole window may be an epoch's last
+        ("cpu_cadence", True, 3, True),  # who waits for every round pays the same whatever the window
+    ],
+)
+def test_what_the_rest_of_an_epoch_cannot_hide_is_no_price_of_the_anchor(
+    mode: str, final: bool, batches: int, grows: bool
+) -> None:
+    pace = Pace(job_of(mode), (0, 1))
+    for number in range(1, 7):
+        pace.observe(order(number, [10.0, 10.0], exposed_ms=4.0), (0, 1))
+        pace.quotas(1000, {})
+    before = pace.elche.anchor
+    for number in range(7, 9):
+        pace.observe(order(number, [10.0, 10.0], exposed_ms=30.0, final=final, batches=batches), (0, 1))
+        pace.quotas(1000, {})
+    assert (pace.elche.anchor > before) == grows
+
+
+def test_a_round_lasts_from_its_order_until_the_last_rank_has_told_its_result() -> None:
+    pace = Pace(job_of("cpu_async"), (0, 1))
+    for number in range(1, 30):
+        pace.observe(order(number, [10.0, 10.0], exposed_ms=0.0, told_at=0.055), (0, 1))
+        pace.quotas(1000, {})
+    assert pace.elche.anchor == 6
+    assert order(1, [10.0, 10.0]).round_ms == 0.0
 
 
 def test_a_rank_that_died_before_it_reported_has_missed() -> None:

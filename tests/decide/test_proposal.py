@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
 from flodl.decide.proposal import Situation, propose
 from flodl.decide.readings import Reading
 from flodl.decide.verdict import NudgeDown, Stable
-from tests.decide.minds import at_work, plan, report
+from tests.decide.minds import at_work, elche, plan, report
 
 
 @pytest.mark.parametrize(
@@ -144,6 +145,44 @@ def test_in_async_a_window_does_not_become_shorter_than_a_round():
         proposal = report(mind, [10, 10], sync_ms=0.1, round_ms=85.0)
     assert proposal is not None
     assert proposal.anchor == 9
+
+
+def test_a_round_that_no_window_told_of_changes_no_overhead():
+    mind = at_work([10, 10], mode="cpu_async", overhead=0.04)
+    for _ in range(3):
+        assert report(mind, [10, 10], sync_ms=None) is None
+    for sync_ms in (90.0, None, 90.0):
+        proposal = report(mind, [10, 10], sync_ms=sync_ms)
+    assert proposal is not None
+    assert "overhead 90.0%" in proposal.reason
+
+
+@pytest.mark.parametrize(
+    ("knobs", "wanted"),
+    [
+        ({}, {0: 5, 1: 2}),  # a round of 40 ms lies within two batches of the slow rank
+        ({"max_anchor": 11}, {0: 3, 1: 1}),  # the last window may not be longer than the longest
+        ({"max_anchor": 10}, {0: 3, 1: 1}),
+        ({"max_batch_diff": 20}, {}),
+        ({"mode": "cpu_cadence"}, {}),
+        ({"mode": "cpu_sync"}, {}),
+    ],
+)
+def test_how_much_of_an_epoch_is_a_window_of_its_own(knobs: dict[str, Any], wanted: dict[int, int]):
+    mind = elche(2, **{"mode": "cpu_async", **knobs})
+    assert set(mind.shortest_window.values()) <= {1}
+    for _ in range(3):
+        report(mind, [10, 25], round_ms=40.0)
+        plan(mind)
+    assert mind.shortest_window == wanted
+
+
+def test_a_rest_is_no_longer_than_what_a_guard_allows():
+    mind = at_work([10, 10], mode="cpu_async")
+    report(mind, [10, 10], round_ms=95.0)
+    report(mind, [10, 10], round_ms=95.0)
+    mind.commit(None, NudgeDown(0.2))
+    assert (mind.anchor, mind.shortest_window) == (2, {0: 2, 1: 2})
 
 
 def test_in_cadence_the_length_of_a_round_bounds_nothing():

@@ -79,3 +79,20 @@ def test_a_rank_slowed_to_a_fifth_and_freed_later_gets_its_share_back(mode: str)
     done = run(mode, num_epochs=5, changes=slow_then_free)
     assert done.end.status == "done"
     assert [rank.batch_share for rank in done.epochs[-1].ranks] == pytest.approx([5 / 7, 2 / 7], abs=0.02)
+
+
+@pytest.mark.parametrize(("ms", "averaging_ms", "lowest"), [((40.5, 103.0), 180.0, 2), ((40.0, 41.0), 100.0, 3)])
+def test_a_round_that_lasts_as_long_as_batches_do_neither_stops_nor_rocks_the_anchor(
+    ms: tuple[float, float], averaging_ms: float, lowest: int
+) -> None:
+    """The short rest of every epoch, which hides no round, once threw the anchor from 2 to 16; it came down by 1."""
+    job = job_of(
+        "cpu_async", trainer=TrainerConfig(num_epochs=12, batch_size=BATCH), eval=EvalConfig(every_epochs=None)
+    )
+    costs = Costs(ms_per_batch=ms, averaging_ms=averaging_ms, num_samples=BATCH * 200, jitter=0.02)
+    done = simulate(job, places_of([BATCH] * 2), costs)
+    anchors = [metrics.anchor for metrics in done.epochs[5:]]
+    assert lowest <= min(anchors)
+    assert max(anchors) <= lowest + 3
+    ideal = sum(BATCH / one * 1000 for one in ms)
+    assert all(metrics.samples_per_second >= 0.965 * ideal for metrics in done.epochs[5:])
