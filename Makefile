@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 STAMPS := pyproject.toml constraints.txt
 ARGS ?=
 
-.PHONY: train test rings lab faults lint coverage bench wheel clean help
+.PHONY: train test rings lab faults lint coverage gpu bench wheel clean help
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -45,6 +45,12 @@ lint: $(VENV)/.installed-dev ## ruff, pyright and the floors
 
 coverage: $(VENV)/.installed-test ## branch coverage of spec and decide
 	$(BIN)/python -m pytest -m "ring0 or ring1 or ring2" -n auto --cov=flodl.spec --cov=flodl.decide --cov-report=term
+
+# The tests compare what the cards hold before and after: one at a time, nothing else on them.
+gpu: $(VENV)/.installed-test ## what needs GPUs: its tests; with two and more flodl beside torch DDP, and the modes on unequal cards
+	$(BIN)/python -m pytest tests/gpu -m "" -v
+	$(BIN)/python -m tests.gpu.ddp
+	$(BIN)/python -m tests.gpu.modes
 
 bench: $(VENV)/.installed-test ## the figures of the README, measured on this machine
 	$(BIN)/python -m pytest tests/bench -m ring5 -s
