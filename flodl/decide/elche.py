@@ -197,12 +197,14 @@ class ElChe:
     @property
     def shortest_window(self) -> dict[int, int]:
         """Batches per rank below which what an epoch has left is better run with the window before it: in cpu_async
-        those of a round beside training, within max_anchor and a guard's veto; else, and under a lead limit, 1 each.
+        those of a round beside training, within max_anchor and a guard's veto. Else (at max_anchor, under a lead limit,
+        and in other modes) 1 each.
         """
         if not self._config.is_async or self._config.max_batch_diff is not None:
             return {}
         _, high = self._config.anchor_bounds
-        return self._at(max(1, min(self._floor, self._anchor, high - self._anchor)))
+        anchor = min(self._floor, self._anchor, high - self._anchor)
+        return self._at(anchor) if anchor > 0 else {}
 
     def smoothed_ms(self, rank: int) -> float | None:
         """Milliseconds per batch of a rank, None while unknown."""
@@ -309,8 +311,10 @@ class ElChe:
     @property
     def _floor(self) -> int:
         """The smallest anchor: in cpu_async a window does not become shorter than a round."""
-        known = self._state.speeds.known.values()
-        return max(1, ceil_exact(self._state.round.median / max(known))) if self._config.is_async and known else 1
+        slow_ms = self._state.speeds.slow_ms
+        if not self._config.is_async or slow_ms is None:
+            return 1
+        return max(1, ceil_exact(self._state.round.median / slow_ms))
 
     def _no_growth(self) -> str:
         if self.growth_is_off:

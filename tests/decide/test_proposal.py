@@ -162,7 +162,8 @@ def test_a_round_that_no_window_told_of_changes_no_overhead():
     [
         ({}, {0: 5, 1: 2}),  # a round of 40 ms lies within two batches of the slow rank
         ({"max_anchor": 11}, {0: 3, 1: 1}),  # the last window may not be longer than the longest
-        ({"max_anchor": 10}, {0: 3, 1: 1}),
+        ({"max_anchor": 10}, {}),
+        ({"anchor_rank": 0}, {0: 4, 1: 2}),  # four batches of this one, which is not the slowest
         ({"max_batch_diff": 20}, {}),
         ({"mode": "cpu_cadence"}, {}),
         ({"mode": "cpu_sync"}, {}),
