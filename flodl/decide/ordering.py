@@ -132,7 +132,7 @@ def _request(mind: Mind, callback_rank: int) -> tuple[Request, str]:
             reserved=elche.splits == "equal" or ratios is not None,
             ratios=ratios,
             overshoot=0 if mind.works_alone else pace.elche.overshoot,
-            tail=pace.elche.shortest_window,
+            tail={} if slack else pace.elche.shortest_window,  # its rest is not to be shared out like such a window
         ),
         why,
     )

@@ -96,3 +96,11 @@ def test_a_round_that_lasts_as_long_as_batches_do_neither_stops_nor_rocks_the_an
     assert max(anchors) <= lowest + 3
     ideal = sum(BATCH / one * 1000 for one in ms)
     assert all(metrics.samples_per_second >= 0.965 * ideal for metrics in done.epochs[5:])
+
+
+def test_who_evaluates_in_an_epoch_of_one_window_leaves_its_work_to_nobody_who_is_slower() -> None:
+    """Its window is short then, and the rest of the epoch was once shared out as that window was: 7 to 15."""
+    job = job_of("cpu_async", trainer=TrainerConfig(num_epochs=8, batch_size=BATCH))
+    done = simulate(job, places_of([BATCH] * 2), Costs(ms_per_batch=(5.0, 50.0), num_samples=BATCH * 22))
+    for metrics in done.epochs[3:]:
+        assert metrics.ranks[0].batch_share == pytest.approx(10 / 11, abs=0.05)
