@@ -190,11 +190,6 @@ class ElChe:
         return self._state.overshoot.batches if self._config.max_overshoot == "auto" else self._config.max_overshoot
 
     @property
-    def window_batches(self) -> int:
-        """Batches of a whole window, all ranks, as last planned."""
-        return sum(self._state.planned.values())
-
-    @property
     def shortest_window(self) -> dict[int, int]:
         """Batches per rank below which what an epoch has left is better run with the window before it: in cpu_async
         those of a round beside training, within max_anchor and a guard's veto. Else (at max_anchor, under a lead limit,

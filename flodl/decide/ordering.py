@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from flodl.decide.dealing import Plan, Request, plan
 from flodl.decide.finishing import begin_finish
-from flodl.decide.messages import CallbackName, Command, RunWindow, SaveBegun
+from flodl.decide.messages import CallbackName, Command, Round, RunWindow, SaveBegun
 from flodl.decide.mind import Mind
 from flodl.decide.pace import GRANT_MS
 from flodl.decide.rejoin import admit
@@ -39,12 +39,12 @@ def _order(mind: Mind, at: float) -> list[Command]:
     state.order = Order(
         number=state.accepted + len(dealt.rounds[callback_rank]),
         epoch=dealt.epoch,
-        final=dealt.final,
         alone=alone,
         at=at,
         rounds=dealt.rounds,
         epochs=dealt.epochs,
         overshoot=dealt.overshoot,
+        is_rest=dealt.final and not alone and _is_short(mind, request, dealt.rounds[callback_rank][0]),
     )
     due, midway = _due_callbacks(mind, callback_rank, begun, at)
     what = _what(dealt, callback_rank)
@@ -136,6 +136,12 @@ def _request(mind: Mind, callback_rank: int) -> tuple[Request, str]:
         ),
         why,
     )
+
+
+def _is_short(mind: Mind, request: Request, window: Round) -> bool:
+    """Less than was wanted, and than an epoch holds."""
+    wanted = sum([quota * request.batch_sizes[rank] for rank, quota in request.quotas.items()])
+    return window.samples < min(wanted, mind.state.ledger.epoch_samples)
 
 
 def _what(dealt: Plan, any_rank: int) -> str:

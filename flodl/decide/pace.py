@@ -72,23 +72,18 @@ class Pace:
 
     def _measured(self, order: Order, living: Mapping[int, WindowDone]) -> Proposal | None:
         """What the ranks' figures lead to."""
-        final_window = order.final and not order.alone
         readings = {
             rank: Reading(done.timed_batches, done.timed_ms)
             for rank, done in living.items()
-            if done.timed_batches > 1 or not final_window  # a single one there is noise, and it may be short, too
+            if done.timed_batches > 1 or not order.is_rest  # a single one there is noise, and it may be short, too
         }
         return self.elche.report(
             readings,
-            sync_ms=None if final_window and self._is_short(living) else self._sync_ms(order, living),
+            # A round beside training may well outlast such a rest.
+            sync_ms=None if order.is_rest and self._job.elche.is_async else self._sync_ms(order, living),
             compute_ms={rank: done.compute_ms for rank, done in living.items()},
             round_ms=order.round_ms,
         )
-
-    def _is_short(self, living: Mapping[int, WindowDone]) -> bool:
-        """A rest of an epoch that a round beside training may well outlast."""
-        batches = sum([done.batches for done in living.values()])
-        return self._job.elche.is_async and batches < self.elche.window_batches
 
     def _sync_ms(self, order: Order, living: Mapping[int, WindowDone]) -> float:
         """What the averaging cost the rank that it cost most."""

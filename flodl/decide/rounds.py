@@ -16,17 +16,17 @@ class Order(msgspec.Struct, kw_only=True):
 
     rounds: per rank, the dead of this order included. epochs: epoch of a rank's window. overshoot: batches that a rank
     may run past its planned point. averaged_in: generation in which `Average` was last ordered, 0 before, and
-    averaged_at: when. at: when the order was given.
+    averaged_at: when. at: when the order was given. is_rest: it ends an epoch, of which less than a window was left.
     """
 
     number: int
     epoch: int
-    final: bool
     alone: bool
     at: float
     rounds: dict[int, tuple[Round, ...]]
     epochs: dict[int, int]
     overshoot: dict[int, int]
+    is_rest: bool = False
     averaged_in: int = 0
     averaged_at: float = 0.0
     reports: dict[int, WindowDone] = {}

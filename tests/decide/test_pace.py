@@ -17,7 +17,7 @@ def order(
     *,
     divergence: float = 0.0,
     exposed_ms: float = 1.0,
-    final: bool = False,
+    is_rest: bool = False,
     batches: int = 10,
     idle_ms: tuple[float, ...] = (0.0, 0.0, 0.0),
     told_at: float = 0.0,
@@ -26,12 +26,12 @@ def order(
     return Order(
         number=number,
         epoch=0,
-        final=final,
         alone=False,
         at=0.0,
         rounds={rank: (Round(number, batches, 0, 0),) for rank in ranks},
         epochs=dict.fromkeys(ranks, 0),
         overshoot={},
+        is_rest=is_rest,
         reports={
             rank: WindowDone(
                 at=0.0,
@@ -87,31 +87,28 @@ def test_what_all_ranks_stand_still_for_is_a_price_of_averaging(
     assert (pace.elche.anchor > before) == grows
 
 
-def test_a_single_batch_of_a_final_window_is_no_reading() -> None:
+def test_a_single_batch_of_an_epochs_rest_is_no_reading() -> None:
     pace = Pace(job_of("cpu_cadence"), (0, 1))
-    pace.observe(order(1, [10.0, 25.0], final=True, batches=1), (0, 1))
+    pace.observe(order(1, [10.0, 25.0], is_rest=True, batches=1), (0, 1))
     assert pace.smoothed_ms((0, 1)) == {0: None, 1: None}
 
 
 @pytest.mark.parametrize(
-    ("mode", "final", "batches", "grows"),
+    ("mode", "is_rest", "grows"),
     [
-        ("cpu_async", False, 10, True),
-        ("cpu_async", True, 3, False),  # a round outlasts what an epoch has left
-        ("cpu_async", True, 10, True),  # a whole window may be an epoch's last
-        ("cpu_cadence", True, 3, True),  # who waits for every round pays the same whatever the window
+        ("cpu_async", False, True),
+        ("cpu_async", True, False),  # a round outlasts what an epoch has left
+        ("cpu_cadence", True, True),  # who waits for every round pays the same whatever the window
     ],
 )
-def test_what_the_rest_of_an_epoch_cannot_hide_is_no_price_of_the_anchor(
-    mode: str, final: bool, batches: int, grows: bool
-) -> None:
+def test_what_the_rest_of_an_epoch_cannot_hide_is_no_price_of_the_anchor(mode: str, is_rest: bool, grows: bool) -> None:
     pace = Pace(job_of(mode), (0, 1))
     for number in range(1, 7):
         pace.observe(order(number, [10.0, 10.0], exposed_ms=4.0), (0, 1))
         pace.quotas(1000, {})
     before = pace.elche.anchor
     for number in range(7, 9):
-        pace.observe(order(number, [10.0, 10.0], exposed_ms=30.0, final=final, batches=batches), (0, 1))
+        pace.observe(order(number, [10.0, 10.0], exposed_ms=30.0, is_rest=is_rest, batches=3), (0, 1))
         pace.quotas(1000, {})
     assert (pace.elche.anchor > before) == grows
 

@@ -38,7 +38,6 @@ def order(*reports: WindowDone, results: tuple[AveragingDone, ...] = (), epoch: 
     return Order(
         number=number,
         epoch=epoch,
-        final=False,
         alone=False,
         at=0.0,
         rounds={done.rank: (Round(number, done.batches, 0, 0),) for done in reports},

@@ -104,3 +104,19 @@ def test_who_evaluates_in_an_epoch_of_one_window_leaves_its_work_to_nobody_who_i
     done = simulate(job, places_of([BATCH] * 2), Costs(ms_per_batch=(5.0, 50.0), num_samples=BATCH * 22))
     for metrics in done.epochs[3:]:
         assert metrics.ranks[0].batch_share == pytest.approx(10 / 11, abs=0.05)
+
+
+@pytest.mark.parametrize("mode", PROPORTIONAL)
+def test_where_a_window_is_an_epoch_its_single_batches_are_measured_too(mode: str) -> None:
+    """They were taken for those of a short rest: the slow rank's speed was forgotten, and its window halved or so."""
+    job = job_of(mode, trainer=TrainerConfig(num_epochs=20, batch_size=BATCH), eval=EvalConfig(every_epochs=None))
+    done = simulate(job, places_of([BATCH] * 2), Costs(ms_per_batch=(10.0, 100.0), num_samples=BATCH * 11))
+    assert done.end.totals.phase == "mature"
+    assert all(metrics.samples_per_second >= 0.9 * 11 * BATCH / 0.1 for metrics in done.epochs[2:])
+
+
+def test_where_batches_differ_a_window_of_a_whole_epoch_tells_what_averaging_costs() -> None:
+    """It holds fewer batches than were planned: what it told was left out, and the anchor stayed at 35."""
+    job = job_of("cpu_async", trainer=TrainerConfig(num_epochs=30, batch_size=8), eval=EvalConfig(every_epochs=None))
+    done = simulate(job, places_of([4, 16]), Costs(ms_per_batch=(10.0, 10.0), averaging_ms=60.0, num_samples=320))
+    assert max(metrics.anchor for metrics in done.epochs[-5:]) <= 10
