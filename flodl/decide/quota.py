@@ -59,7 +59,8 @@ def within_lead(quotas: Mapping[int, int], max_batch_diff: int | None) -> dict[i
 
 
 def capped(quotas: Mapping[int, int], epoch_batches: int) -> dict[int, int]:
-    """Quotas that fit into an epoch: scaled by floor (at least 1), the remainder to the largest, the last of equals.
+    """Quotas that fit into an epoch: scaled by floor (at least 1), the remainder to the largest, of equals to who had
+    the largest before (where all are 1 the last may be the slowest), the last of equals there.
 
     A remainder below zero (many quotas raised to 1) is taken from the largest too. More ranks than batches cannot
     fit: then every quota is 1.
@@ -68,7 +69,7 @@ def capped(quotas: Mapping[int, int], epoch_batches: int) -> dict[int, int]:
     if total <= epoch_batches:
         return dict(quotas)
     scaled = {rank: max(1, quota * epoch_batches // total) for rank, quota in quotas.items()}
-    largest = max(scaled, key=lambda rank: (scaled[rank], rank))
+    largest = max(scaled, key=lambda rank: (scaled[rank], quotas[rank], rank))
     scaled[largest] = max(1, scaled[largest] + epoch_batches - sum(scaled.values()))
     return scaled
 

@@ -78,6 +78,11 @@ def test_the_cap_scales_a_window_to_an_epoch(quotas: list[int], epoch: int, plan
     assert list(capped(dict(enumerate(quotas)), epoch).values()) == plan
 
 
+def test_of_quotas_that_the_cap_makes_equal_the_one_that_was_largest_gets_the_remainder():
+    assert capped({0: 4, 1: 40, 2: 3, 3: 2}, 5) == {0: 1, 1: 2, 2: 1, 3: 1}
+    assert capped({0: 4, 1: 4, 2: 3, 3: 2}, 5) == {0: 1, 1: 2, 2: 1, 3: 1}
+
+
 @given(quota_tables, st.integers(1, 5000))
 def test_a_capped_window_fits_the_epoch_or_is_one_batch_each(quotas: dict[int, int], epoch: int):
     plan = capped(quotas, epoch)
