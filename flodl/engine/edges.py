@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -103,24 +101,15 @@ class Edges:
     def next_order(self) -> RankOrder | None:
         """What is there while there is work; else wait, for a round's result too.
 
-        The wait counts as idle before the round is ordered (it is for slower ranks) and as exposed after that.
+        The wait counts as idle before the round is ordered (it is for slower ranks) and as exposed after that; not at
+        all where the GPU has had batches to run all the while.
         """
         if self.may_train or self.is_due:
             return self.orders.next(0)
         waits_for_result = self.averaging is not None
         self.link.activity = "wait"
-        with self.held_up("exposed" if waits_for_result else "idle"):
+        with self.tally.timing("exposed" if waits_for_result else "idle", unless=self.parts.pace.is_busy):
             return self.orders.next(LOOK_SECONDS if waits_for_result else None)
-
-    @contextmanager
-    def held_up(self, what: str) -> Iterator[None]:
-        """Add the time inside, unless the GPU has had batches to run all the while: then nothing was waited for."""
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            if not self.parts.pace.is_busy:
-                self.tally.spend(what, (time.perf_counter() - began) * 1000)
 
     # ---------------------------------------------------------------------------------------------------- averaging
 
@@ -225,7 +214,7 @@ class Edges:
         """Wait for the round that runs beside training, if there is one, and adopt it."""
         if self.averaging is not None:
             before, self.link.activity = self.link.activity, "average"  # a failed one waits for the coordinator's word
-            with self.held_up("exposed"):
+            with self.tally.timing("exposed", unless=self.parts.pace.is_busy):
                 outcome = self.orders.wait(self.averaging)
                 self.averaging, self.link.activity = None, before  # who hangs in adopting it has a limit
                 self.adopt(outcome)

@@ -50,9 +50,8 @@ class Pace:
         took = time.perf_counter() - self._began
         self._done.append((took + (self._sleep(took * brake) if brake > 0 else 0.0)) * 1000)
 
-    @property
     def is_busy(self) -> bool:
-        """A GPU has launched steps left to run: what the host waits for meanwhile holds nothing up."""
+        """Whether a GPU has launched steps left to run: what the host waits for meanwhile holds nothing up."""
         return bool(self._events) and not self._events[-1][1].query()
 
     def drain(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -93,13 +93,14 @@ class Tally:
         self.spans[what] = self.spans.get(what, 0.0) + ms
 
     @contextmanager
-    def timing(self, what: str) -> Iterator[None]:
-        """Add the time spent inside."""
+    def timing(self, what: str, unless: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Add the time spent inside. unless: asked at its end: whether nothing was held up by it."""
         began = time.perf_counter()
         try:
             yield
         finally:
-            self.spend(what, (time.perf_counter() - began) * 1000)
+            if not unless():
+                self.spend(what, (time.perf_counter() - began) * 1000)
 
     def report(self, window: tuple[int, int, int], steps_ms: list[float], device: torch.device) -> WindowDone:
         """window: rank, generation, round. The figures as an event; a first window's first batch is no reading."""

@@ -17,15 +17,15 @@ pytestmark = pytest.mark.skipif(count_gpus() < 1, reason="needs a GPU")
 def whether_busy() -> list[bool]:
     """Before a step, behind its launch, when it has run, and when it is told."""
     pace = Pace(torch.device("cuda", 0))
-    found = [pace.is_busy]
+    found = [pace.is_busy()]
     pace.begin()
     torch.cuda._sleep(LONG)  # pyright: ignore[reportPrivateUsage]
     pace.end()
-    found.append(pace.is_busy)
+    found.append(pace.is_busy())
     pace.drain()
-    found.append(pace.is_busy)
+    found.append(pace.is_busy())
     pace.take()
-    return [*found, pace.is_busy]
+    return [*found, pace.is_busy()]
 
 
 def test_a_card_is_busy_from_a_steps_launch_until_it_has_run() -> None:
