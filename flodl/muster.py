@@ -89,7 +89,7 @@ def muster(job: JobSpec, fleet: Fleet, say: Say) -> Mustered:
     return Mustered(
         mode=_mode(job, places, looked),
         places=places,
-        threads=threads_by_host(places, facts),
+        threads=threads_by_host(job.cluster, places, facts),
         reports=looked.reports,
     )
 

@@ -24,7 +24,7 @@ from flodl.engine.facts import num_cores
 from flodl.engine.fleet import the_fleet
 from flodl.engine.inprocess import InProcessWorld, payload_here
 from flodl.engine.keys import make_keys
-from flodl.engine.launches import launches, told
+from flodl.engine.launches import launches, threads_by_host, told
 from flodl.engine.server import Listen
 from flodl.engine.signals import SignalWatch
 from flodl.engine.world import LiveWorld
@@ -232,13 +232,13 @@ def _train_here(job: JobSpec, story: Story, listeners: tuple[drive.Listener, ...
     keeper, door = _keeper(coordinator, folder, job, 1)
     origin = origin_of(job, folder.log.append)
     door.world = world = InProcessWorld(_open_upload(keeper, folder), origin.read)
-    threads = num_cores()
+    threads = threads_by_host(job.cluster, (place,), {place.host: {"cores": num_cores(), "machine": place.host}})
     with closing(keeper), PlainTerminal(coordinator.view, console) as shown:
         story.shown = shown
-        shown.say(f"{rig_line(job, (place,), {place.host: threads})}, in this process")
+        shown.say(f"{rig_line(job, (place,), threads)}, in this process")
         _begin(job, world, origin)
         heard = (folder.observe, keeper.observe, story.observe, shown.observe, *listeners)
-        payload = payload_here(job, place, folder.run_id, threads)
+        payload = payload_here(job, place, folder.run_id, threads[place.host])
         story.end = end = world.while_driven(lambda: drive.run(coordinator, world, heard), payload)
     folder.status.write(coordinator.view(), state=end.status)
     return end

@@ -164,6 +164,6 @@ def payload_here(job: JobSpec, place: Place, run_id: str, threads: int) -> RankP
         data_path=host.data_path,
         path=host.path or str(Path.cwd()),
     )
-    os.environ.update({**job.cluster.env, **host.env})
+    os.environ.update(job.cluster.env_of(host))
     prepare(payload)
     return payload

@@ -17,7 +17,7 @@ from flodl.engine.payload import RankPayload, encode_host_secret
 from flodl.engine.server import Endpoints
 from flodl.errors import ConfigError, Problem
 from flodl.ports import HostCall, HostLaunch
-from flodl.spec.cluster import ControllerSpec, HostSpec
+from flodl.spec.cluster import ClusterSpec, ControllerSpec, HostSpec
 from flodl.spec.job import JobSpec
 
 __all__ = ["host_calls", "is_loopback", "launches", "passed_values", "threads_by_host", "told"]
@@ -36,7 +36,7 @@ def host_calls(job: JobSpec, here: Collection[str]) -> tuple[HostCall, ...]:
             here=host.host in here,
             python=_python(host, is_here=host.host in here),
             path=_path(host),
-            env={**job.cluster.env, **host.env},
+            env=job.cluster.env_of(host),
             withheld=frozenset(job.cluster.env_pass),
         )
         for host in job.cluster.workers
@@ -94,7 +94,7 @@ def _launch(job: JobSpec, host: HostSpec, payloads: Mapping[int, RankPayload], v
     return HostLaunch(
         label=host.host,
         path=_path(host),
-        env={**job.cluster.env, **host.env},
+        env=job.cluster.env_of(host),
         ranks=tuple(payloads),
         devices=tuple(payload.device for payload in payloads.values()),
         secret=encode_host_secret(payloads, values),
@@ -116,14 +116,18 @@ def passed_values(names: Sequence[str], environ: Mapping[str, str]) -> dict[str,
     return {name: environ[name] for name in names}
 
 
-def threads_by_host(places: Sequence[Place], facts: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+def threads_by_host(
+    cluster: ClusterSpec, places: Sequence[Place], facts: Mapping[str, Mapping[str, Any]]
+) -> dict[str, int]:
     """Host -> torch threads of each of its ranks: two beside one busy process cost a factor of ten.
 
     facts: of each host, as its agent has told them. Hosts that are one machine under several names share its cores.
+    What a host's variables say wins.
     """
     machines = {place.host: str(facts[place.host]["machine"]) for place in places}
     ranks = Counter(machines[place.host] for place in places)
-    return {host: max(1, int(facts[host]["cores"]) // ranks[machine]) for host, machine in machines.items()}
+    shares = {host: max(1, int(facts[host]["cores"]) // ranks[machine]) for host, machine in machines.items()}
+    return {host.host: cluster.threads_of(host, shares[host.host]) for host in cluster.workers if host.host in shares}
 
 
 def told(controller: ControllerSpec, bound: Endpoints) -> Endpoints:

@@ -40,7 +40,7 @@ class _Case:
         self.is_alone = len(workers) == 1 or all(is_here(host) for host in workers)
         self.is_pushed_to = "rsync" in (job.cluster.deploy.code, job.cluster.deploy.data) and not is_here(self.host)
         self.wants_nccl = job.elche.mode.startswith("nccl")
-        self.preload = {**job.cluster.env, **self.host.env}.get("LD_PRELOAD", "")
+        self.preload = job.cluster.env_of(self.host).get("LD_PRELOAD", "")
 
     def error(self, key: str, message: str, remedy: str = "") -> Finding:
         return Finding(severity="error", host=self.host.host, key=self._full(key), message=message, remedy=remedy)

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from flodl.errors import Problem
 from flodl.spec.devices import device_fault, named_count
-from flodl.spec.environment import env_clashes, env_pass_problems, env_problems
+from flodl.spec.environment import THREADS, env_clashes, env_pass_problems, env_problems
 from flodl.spec.names import (
     address_fault,
     environment_fault,
@@ -149,6 +149,14 @@ class ClusterSpec(Value, frozen=True, kw_only=True):
     env: dict[str, str] = {}
     env_pass: tuple[str, ...] = ()
     deploy: DeploySpec = DeploySpec()
+
+    def env_of(self, worker: HostSpec) -> dict[str, str]:
+        """The variables that a worker's ranks find set: its own win."""
+        return {**self.env, **worker.env}
+
+    def threads_of(self, worker: HostSpec, share: int) -> int:
+        """Threads of each of its ranks: as its variables say, else their share of the cores."""
+        return int(self.env_of(worker).get(THREADS, share))
 
     def problems(self, key: str) -> Iterator[Problem]:
         if not self.workers:

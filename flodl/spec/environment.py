@@ -10,6 +10,7 @@ from typing import cast
 from flodl.errors import Problem
 
 __all__ = [
+    "THREADS",
     "address_problems",
     "env_clashes",
     "env_pass_problems",
@@ -33,7 +34,10 @@ _RESERVED = {
     "RANK": "ranks are counted in the order of the hosts",
     "LOCAL_RANK": "ranks are counted in the order of the hosts",
     "WORLD_SIZE": "ranks are counted in the order of the hosts",
+    "MKL_NUM_THREADS": "OMP_NUM_THREADS in env counts for all of them",
+    "OPENBLAS_NUM_THREADS": "OMP_NUM_THREADS in env counts for all of them",
 }
+THREADS = "OMP_NUM_THREADS"  # of each rank of a host, in place of its part of the cores
 _READ_AT_THE_START = ("LD_", "PYTHON")
 _RESERVED_PREFIXES = {"FLODL_": "names that begin so are flodl's own", "MASTER_": "use controller.host and .port"}
 
@@ -78,13 +82,16 @@ def env_problems(env: Mapping[str, str], key: str) -> Iterator[Problem]:
             yield Problem(key=f"{key}.{name}", constraint="holds a NUL byte", remedy="no variable can")
         if looks_secret(name):
             yield _secret(key, name)
+        if name == THREADS and not (value.isascii() and value.isdecimal() and int(value) > 0):
+            yield Problem(key=f"{key}.{name}", value=value, constraint="must be a whole number >= 1",
+                          remedy="threads of each rank")  # fmt: skip
 
 
 def env_pass_problems(names: Iterable[str], key: str) -> Iterator[Problem]:
     """What is wrong with names of variables that travel from the controller to the ranks."""
     for i, name in enumerate(names):
         yield from _name_problems(name, f"{key}[{i}]", name)
-        if name.startswith(_READ_AT_THE_START):
+        if name.startswith(_READ_AT_THE_START) or name == THREADS:
             yield Problem(key=f"{key}[{i}]", value=name, constraint="is read when an interpreter starts, and passed "
                           "values arrive later", remedy="it is no secret: write it under env")  # fmt: skip
 

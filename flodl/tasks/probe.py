@@ -36,7 +36,7 @@ def perform(order: Order) -> None:
                 return None
             met = fleet.meet(calls)  # they are there already: their facts
             facts = {host: answer.facts for host, answer in met.items() if not isinstance(answer, HostUnready)}
-            return rehearse(settled, places, fleet, threads_by_host(places, facts))
+            return rehearse(settled, places, fleet, threads_by_host(settled.cluster, places, facts))
 
         found = probe(job, fleet, calls, rehearse=among_ranks, say=_say)
     _print(found.document(), as_json=as_json)

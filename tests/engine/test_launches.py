@@ -89,15 +89,22 @@ def test_a_variable_of_env_pass_that_is_not_set_is_named() -> None:
 
 
 def test_a_hosts_cores_are_shared_by_its_ranks_and_nobody_gets_less_than_one_thread() -> None:
-    places = roster(a_job(*TWO), {"a": 2})
+    cluster, places = a_job(*TWO).cluster, roster(a_job(*TWO), {"a": 2})
     facts = {"a": {"cores": 9, "machine": "x"}, "b": {"cores": 4, "machine": "y"}}
-    assert threads_by_host(places, facts) == {"a": 4, "b": 4}
-    assert threads_by_host(places, {host: {"cores": 1, "machine": host} for host in "ab"}) == {"a": 1, "b": 1}
+    assert threads_by_host(cluster, places, facts) == {"a": 4, "b": 4}
+    assert threads_by_host(cluster, places, {host: {"cores": 1, "machine": host} for host in "ab"}) == {"a": 1, "b": 1}
+
+
+def test_the_threads_that_a_cluster_file_names_are_those_of_its_ranks() -> None:
+    a, b = TWO
+    named = a_job(msgspec.structs.replace(a, env={"OMP_NUM_THREADS": "7"}), b)
+    facts = {host: {"cores": 6, "machine": host} for host in "ab"}
+    assert threads_by_host(named.cluster, roster(named, {"a": 2}), facts) == {"a": 7, "b": 6}
 
 
 def test_hosts_that_are_one_machine_under_several_names_share_its_cores() -> None:
-    places = roster(a_job(*TWO), {"a": 2})
-    assert threads_by_host(places, {host: {"cores": 6, "machine": "x"} for host in "ab"}) == {"a": 2, "b": 2}
+    cluster, places = a_job(*TWO).cluster, roster(a_job(*TWO), {"a": 2})
+    assert threads_by_host(cluster, places, {host: {"cores": 6, "machine": "x"} for host in "ab"}) == {"a": 2, "b": 2}
 
 
 def test_a_call_tells_how_a_host_is_reached_and_what_can_be_warmed_up_there() -> None:

@@ -98,6 +98,7 @@ def test_an_interpreter_is_an_absolute_path() -> None:
         ("WORLD_SIZE", "ranks are counted"),
         ("MASTER_ADDR", "use controller.host and .port"),
         ("NCCL_SOCKET_IFNAME", "use nccl_socket_ifname"),
+        ("MKL_NUM_THREADS", "OMP_NUM_THREADS in env counts for all of them"),
         ("1A", "is no name of a variable"),
         ("A B", "is no name of a variable"),
         ("A=B", "is no name of a variable"),
@@ -147,3 +148,13 @@ def test_variables_are_a_map() -> None:
 
 def test_a_variable_holds_no_nul() -> None:
     assert "holds a NUL byte" in refused(workers(worker(env={"A": "x\0y"})))[0]
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "two", "", "1.5"])
+def test_threads_are_a_whole_number_and_belong_into_env(value: str) -> None:
+    here, everywhere, passed = refused(
+        workers(worker(env={"OMP_NUM_THREADS": value}), env={"OMP_NUM_THREADS": value}, env_pass=["OMP_NUM_THREADS"])
+    )[:3]
+    assert "must be a whole number >= 1" in here
+    assert "must be a whole number >= 1" in everywhere
+    assert "write it under env" in passed
