@@ -37,11 +37,14 @@ def run_page(folder: RunFolder, result: Result) -> str:
 
 def _top(name: str, result: Result) -> Iterator[Node]:
     head, *rest = outcome_lines(result)
+    sentence, _, details = head.partition("\n")
     yield node("h1", name)
-    yield node("p", head, class_="best" if result.exit_code == 0 else "best none")
+    yield node("p", sentence, class_="best" if result.exit_code == 0 else "best none")
+    if details:  # the table of hosts that are not ready
+        yield node("pre", details)
     ranks = f"{result.world_size} rank{'' if result.world_size == 1 else 's'}"
-    about = f"{ranks} on {', '.join(result.hosts)}, {result.mode}, averages {result.average}"
-    yield node("p", badge(result.status), f", exit code {result.exit_code}. {about}.", class_="soft")
+    about = f" {ranks} on {', '.join(result.hosts)}, {result.mode}, averages {result.average}." if result.hosts else ""
+    yield node("p", badge(result.status), f", exit code {result.exit_code}.{about}", class_="soft")
     for line in rest:
         yield node("p", line)
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flodl.decide.messages import WindowDone
+from flodl.errors import NotReady
 from flodl.record.folder import RunFolder
 from flodl.record.journal import read_journal
 from flodl.record.result import Run, failed_result
@@ -210,6 +211,15 @@ def test_hostile_text_is_text(tmp_path: Path) -> None:
     assert leave_run_page(folder, found) == ""
     written = folder.report_path.read_text()
     assert elements(written)["script"] == 2
+
+
+def test_the_table_of_hosts_that_are_not_ready_keeps_its_lines(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    run = Run(mode="auto", average="auto", world_size=0)
+    text = run_page(RunFolder(tmp_path / "run"), failed_result(NotReady("not ready:\nerror  a\n       b"), run))
+    assert "<pre>error  a\n       b</pre>" in text
+    assert "not ready:</p>" in text
+    assert "0 ranks" not in text
 
 
 def test_absent_and_infinite_values_are_a_dash_and_never_a_point() -> None:
