@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from flodl.errors import ConfigError, FlodlError
 
@@ -16,6 +18,21 @@ __all__ = ["main"]
 
 NOT_READY = 3
 BUG = 5  # a failure of our own leaves no bundle
+# By import name, what pyproject.toml asks for. A module that a config names and nobody finds is that config's error.
+PACKAGES = {
+    "fabric": "fabric",
+    "hydra": "hydra-core",
+    "msgspec": "msgspec",
+    "numpy": "numpy",
+    "omegaconf": "omegaconf",
+    "paramiko": "paramiko",
+    "pynvml": "nvidia-ml-py",
+    "rich": "rich",
+    "safetensors": "safetensors",
+    "torch": "torch",
+    "yaml": "pyyaml",
+    "zmq": "pyzmq",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,14 +58,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         _say(f"flodl: {error}")
         return NOT_READY
-    except Exception:  # noqa: BLE001 - the last door
-        with contextlib.suppress(OSError, ValueError):
-            traceback.print_exc()
-        _say("flodl: this is a bug in flodl, not in your configuration; please report it with the lines above")
-        return BUG
+    except Exception as error:  # noqa: BLE001 - the last door
+        return _unforeseen(error)
     finally:
         _let_go()
     return 0
+
+
+def _unforeseen(error: Exception) -> int:
+    """What nobody explains is a bug of ours, unless this interpreter has not what flodl needs."""
+    package = PACKAGES.get((error.name or "").partition(".")[0]) if isinstance(error, ModuleNotFoundError) else None
+    if package is None or os.environ.get("HYDRA_FULL_ERROR") == "1":
+        with contextlib.suppress(OSError, ValueError):
+            traceback.print_exc()
+    if package is None:
+        _say("flodl: this is a bug in flodl, not in your configuration; please report it with the lines above")
+        return BUG
+    _say(f"flodl: {sys.executable} has no {package}, which flodl needs; {_remedy(package)}")
+    return NOT_READY
+
+
+def _remedy(package: str) -> str:
+    """How to get a package that is missing; beside a checkout there is, or will be, the environment of its Makefile."""
+    install, root = f"{shlex.quote(sys.executable)} -m pip install", Path(__file__).parents[1]
+    if not (root / "pyproject.toml").is_file():
+        return f"get it with: {install} {package}"
+    its_own = shlex.quote(str(root / ".venv" / "bin" / "python"))
+    return f"use {its_own} (`make train` makes it), or get all of it with: {install} -e {shlex.quote(str(root))}"
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from flodl.__main__ import PACKAGES
 
 ROOT = Path(__file__).parents[2]
 
@@ -114,6 +117,12 @@ def test_every_dependency_says_why_it_is_one() -> None:
     block = text[text.index("dependencies = [") : text.index("[project.optional-dependencies]")]
     bare = [line for line in block.splitlines()[1:] if line.strip().startswith('"') and "#" not in line]
     assert bare == []
+
+
+def test_every_dependency_is_known_by_the_name_that_is_imported() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(PACKAGES.values()) == {Requirement(text).name for text in project["dependencies"]}
+    assert [name for name in PACKAGES if importlib.util.find_spec(name) is None] == []
 
 
 BUILDERS = ["Makefile", ".ci/run", ".pre-commit-config.yaml", "pyproject.toml", "constraints.txt"]

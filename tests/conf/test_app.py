@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -94,6 +95,18 @@ def test_a_dry_run_needs_no_torch(here: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=here, capture_output=True, text=True, timeout=120,
                           check=False, env=os.environ | {"PYTHONPATH": str(ROOT)})  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("module", "package"), [("hydra", "hydra-core"), ("msgspec", "msgspec"), ("yaml", "pyyaml")])
+def test_an_interpreter_without_what_flodl_needs_is_told_in_a_sentence(here: Path, module: str, package: str) -> None:
+    code = f"import sys; sys.modules[{module!r}] = None; from flodl.__main__ import main; sys.exit(main([]))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=here, capture_output=True, text=True, timeout=120,
+                          check=False, env=os.environ | {"PYTHONPATH": str(ROOT)})  # fmt: skip
+    assert done.returncode == 3
+    assert done.stderr.startswith(f"flodl: {sys.executable} has no {package}, which flodl needs; use ")
+    assert done.stderr.count("\n") == 1
+    assert "/.venv/bin/python (`make train` makes it)" in done.stderr
+    assert f"-m pip install -e {shlex.quote(str(ROOT))}" in done.stderr
 
 
 def test_two_hosts_are_planned_over_ssh(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
