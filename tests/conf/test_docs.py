@@ -50,6 +50,13 @@ def test_what_is_to_be_typed_names_choices_and_keys_that_there_are(page: str, wo
             assert _is_key(tree, key), f"{page}: there is no key {key}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_map_that_is_to_be_typed_is_in_quotes_for_bash_would_part_it(page: Path) -> None:
+    """In a line of commands or in a sentence; `key: {...}` and `returns {...}` are no words of a command."""
+    bare = re.sub(r"'[^'\n]*'", "", re.sub(r"```(?:python|yaml)\n.*?```", "", page.read_text(), flags=re.DOTALL))
+    assert re.findall(r"[\w.]+=\{.*", bare) == []
+
+
 def choices(text: str) -> list[str]:
     """One choice, or several: of a sweep, or at once."""
     return [choice for choice in text.strip("[]").split(",") if choice]
