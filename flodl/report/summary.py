@@ -82,8 +82,8 @@ def _gain_lines(result: Result) -> list[str]:
     found = gain(result)
     if found is None:
         return []
-    reason = f"in equal steps everybody would wait for rank {found.slowest}"
-    return [f"ElChe: {found.ratio:.2f} x lockstep ({reason}: at best {found.lockstep:,.0f} samples/s)"]
+    at_best = f"equal steps at rank {found.slowest}'s pace would give {found.lockstep:,.0f} at best"
+    return [f"ElChe: {found.ratio:.2f} x lockstep: {found.achieved:,.0f} samples/s, where {at_best}"]
 
 
 def _cells(rank: RankTotals, batches: int, result: Result) -> tuple[str, ...]:

@@ -70,7 +70,9 @@ def test_the_outcome_comes_first_below_the_table() -> None:
     lines = printed(160)
     assert lines[3] == "done: all 4 epochs done"
     assert lines[5].startswith("utilisation 0.960: 704 of the 733 samples/s")
-    assert lines[7].startswith("ElChe: 1.70 x lockstep (in equal steps everybody would wait for rank 1")
+    assert lines[7] == (
+        "ElChe: 1.70 x lockstep: 704 samples/s, where equal steps at rank 1's pace would give 413 at best"
+    )
     assert lines[8] == "train loss 0.21, accuracy 0.9694, eval loss 0.1"
 
 
