@@ -9,6 +9,7 @@ import msgspec
 
 from flodl.decide.messages import CallbackName
 from flodl.decide.roster import Place
+from flodl.errors import ConfigError, Problem
 from flodl.spec.job import JobSpec
 
 __all__ = ["Costs", "Fault", "SpeedChange", "costs_of"]
@@ -73,11 +74,18 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def costs_of(job: JobSpec, roster: Sequence[Place]) -> Costs:
-    """The costs that a job's ``sim`` block names; without figures a batch takes 10 ms at speed 1."""
+    """The costs that a job's ``sim`` block names; without figures a batch takes 10 ms at speed 1.
+
+    Raises ConfigError where figures are neither one for all ranks nor one for each.
+    """
     sim = job.sim
     ms = sim.ms_per_batch or tuple(10.0 / place.speed for place in roster)
+    if len(ms) not in (1, len(roster)):
+        raise ConfigError([Problem(key="sim.ms_per_batch", value=str(list(ms)),
+                                   constraint=f"there are {len(roster)} ranks",
+                                   remedy="give one number for all of them, or one per rank")])  # fmt: skip
     return Costs(
-        ms_per_batch=tuple(ms[place.rank % len(ms)] for place in roster),
+        ms_per_batch=ms if len(ms) == len(roster) else ms * len(roster),
         averaging_ms=sim.averaging_ms,
         jitter=sim.jitter,
         num_samples=sim.num_samples,

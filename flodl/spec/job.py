@@ -152,7 +152,7 @@ class CallbacksConfig(Value, frozen=True, kw_only=True):
 
 
 class SimConfig(Value, frozen=True, kw_only=True):
-    """Costs of virtual time. ms_per_batch: one per rank; empty: 10 ms divided by the host's speed."""
+    """Costs of virtual time. ms_per_batch: one per rank, or one for all; empty: 10 ms divided by the device's speed."""
 
     ms_per_batch: tuple[Positive, ...] = ()
     averaging_ms: Positive = 2.0

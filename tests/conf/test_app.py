@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -126,6 +127,8 @@ def test_virtual_time_prints_a_table_and_leaves_no_folder(here: Path, capsys: py
     assert main(["task=simulate", "cluster=rehearsal4", "trainer.num_epochs=2", "sim.num_samples=5000"]) == 0
     out = capsys.readouterr().out
     assert "virtual time" in out
+    assert "assumed: 5,000 samples (sim.num_samples), 10/25/25/47.62 ms per batch (sim.ms_per_batch), 2 ms" in out
+    assert re.findall(r"^│ (\d+)", out, re.MULTILINE) == ["1", "2"], "people count from 1"
     assert "utilisation" in out
     assert files(here) == []
 

@@ -8,6 +8,7 @@ import pytest
 
 from flodl.decide.messages import Alert, Cut, Finish, Range, RankDied, RankReady, Round, RunWindow, WindowDone
 from flodl.decide.roster import roster
+from flodl.errors import ConfigError
 from flodl.sim import Costs, Fault, SpeedChange, VirtualWorld, costs_of, simulate
 from flodl.sim.collective import Contribution, Meetings
 from flodl.spec.cluster import ClusterSpec, HostSpec
@@ -141,6 +142,15 @@ def test_the_jobs_own_figures_are_the_costs() -> None:
     assert (costs.ms_per_batch, costs.averaging_ms, costs.jitter, costs.num_samples) == ((10.0, 25.0), 7.0, 0.1, 99)
     given = costs_of(job.replace(sim=SimConfig(ms_per_batch=(3.0,))), places_of([1, 1]))
     assert given.ms_per_batch == (3.0, 3.0)
+
+
+def test_figures_that_are_neither_one_for_all_ranks_nor_one_for_each_are_refused() -> None:
+    job = job_of("cpu_cadence", sim=SimConfig(ms_per_batch=(5.0, 6.0, 7.0)))
+    assert costs_of(job, places_of([1, 1, 1])).ms_per_batch == (5.0, 6.0, 7.0)
+    for num_ranks in (1, 2, 4):
+        with pytest.raises(ConfigError) as refused:
+            costs_of(job, places_of([1] * num_ranks))
+        assert [problem.key for problem in refused.value.problems] == ["sim.ms_per_batch"]
 
 
 def test_a_job_runs_on_its_own_figures() -> None:
