@@ -12,6 +12,7 @@ from flodl.decide.mind import Mind, alert
 from flodl.decide.rejoin import dismiss_awaited
 from flodl.decide.saving import begin_save, failure_code, note_kept, save_failed
 from flodl.spec.checkpoint import SaveReason
+from flodl.spec.counting import all_are
 
 __all__ = [
     "begin_finish",
@@ -195,7 +196,7 @@ def _end(mind: Mind) -> list[Command]:
         return mind.end(state.stop.status, _exit_code(state.stop), state.stop.reason)
     if state.membership.causes:
         return mind.end("degraded", 0, f"all epochs are done; on the way: {state.membership.first_cause}")
-    done, deaths = f"all {mind.job.trainer.num_epochs} epochs are done", state.membership.deaths
+    done, deaths = all_are(mind.job.trainer.num_epochs, "epoch", "done"), state.membership.deaths
     return mind.end("done", 0, f"{done}; who died on the way came back: {deaths[0]}" if deaths else done)
 
 

@@ -10,6 +10,7 @@ from flodl.decide.ordering import next_order
 from flodl.decide.readiness import readiness_problems
 from flodl.decide.resuming import data_problems, go_on
 from flodl.decide.stopping import begin_limits
+from flodl.spec.counting import all_are
 
 __all__ = ["on_first_group", "on_loss_before_start", "on_ready"]
 
@@ -57,7 +58,8 @@ def _form_first_group(mind: Mind) -> list[Command]:
     state.formed, state.digests = {}, {}
     source = mind.alive[0]
     start = f"the weights of {mind.name(source)}" if state.origin is None else state.origin.origin
-    reason = f"all {len(mind.alive)} ranks are ready; they start from {start}"
+    begin = "they start" if len(mind.alive) > 1 else "it starts"
+    reason = f"{all_are(len(mind.alive), 'rank', 'ready')}; {begin} from {start}"
     return [
         FormGroup(
             to=mind.alive,

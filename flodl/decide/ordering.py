@@ -16,6 +16,7 @@ from flodl.decide.pace import GRANT_MS
 from flodl.decide.rejoin import admit
 from flodl.decide.rounds import Order
 from flodl.decide.saving import begin_save, due_saver
+from flodl.spec.counting import all_are
 
 __all__ = ["next_order"]
 
@@ -72,7 +73,8 @@ def _over(mind: Mind) -> str:
     state = mind.state
     if state.stop is not None:
         return state.stop.reason
-    return state.failure or (f"all {mind.job.trainer.num_epochs} epochs are done" if state.ledger.epoch is None else "")
+    done = all_are(mind.job.trainer.num_epochs, "epoch", "done") if state.ledger.epoch is None else ""
+    return state.failure or done
 
 
 def _begin_save(mind: Mind, callback_rank: int) -> list[SaveBegun]:

@@ -31,6 +31,7 @@ from flodl.decide.roster import Place
 from flodl.decide.timeouts import timeouts_of
 from flodl.decide.totals import RankTotals, RunTotals
 from flodl.decide.view import View
+from flodl.spec.counting import all_are
 from flodl.spec.job import JobSpec
 
 __all__ = ["Decider", "OwnLoop", "decider"]
@@ -116,7 +117,7 @@ class OwnLoop:
             return self._end("failed", _EXITS["not_ready"], "\n".join(map(str, problems)))
         self._activity = "forming"
         ranks = tuple(sorted(self._places))
-        reason = f"all {len(ranks)} ranks are ready for the loop"
+        reason = all_are(len(ranks), "rank", "ready for the loop")
         return (FormGroup(to=ranks, generation=_GENERATION, ranks=ranks, reason=reason),)
 
     def _on_formed(self, event: GroupFormed) -> tuple[Command, ...]:

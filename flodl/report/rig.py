@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from flodl.decide.roster import Place
+from flodl.spec.counting import counted
 from flodl.spec.job import JobSpec
 from flodl.spec.outer import outer_name
 
@@ -18,7 +19,7 @@ def rig_line(job: JobSpec, roster: Sequence[Place], threads: Mapping[str, int] |
     """One line for people. job: with its mode resolved. threads: host -> torch threads of each of its ranks."""
     count = len(roster)
     hosts = hosts_of(roster)
-    parts = [f"{_count(count, 'rank')} on {', '.join(_host(host, roster) for host in hosts)}"]
+    parts = [f"{counted(count, 'rank')} on {', '.join(_host(host, roster) for host in hosts)}"]
     if count > 1:
         parts += [job.elche.mode, _averages(job)] if job.loop is None else [job.elche.backend]
     else:
@@ -26,15 +27,15 @@ def rig_line(job: JobSpec, roster: Sequence[Place], threads: Mapping[str, int] |
         parts.append(f"solo, nothing to average{ignored}")
     parts.append(f"batch {_batches(roster)}")
     limit = job.trainer.limit_batches
-    short = f" of {_count(limit, 'batch', 'batches')}" if limit else ""
+    short = f" of {counted(limit, 'batch', 'batches')}" if limit else ""
     if job.loop is None:
-        parts.append(_count(job.trainer.num_epochs, "epoch") + short)
+        parts.append(counted(job.trainer.num_epochs, "epoch") + short)
         parts += [_precision(job, roster), *_compiled(job, roster)]
     else:
         parts.append(f"the loop {job.loop.name}")
     if threads:
         few, many = min(threads.values()), max(threads.values())
-        parts.append(f"{f'{few} to ' if few < many else ''}{_count(many, 'thread')} a rank")
+        parts.append(f"{f'{few} to ' if few < many else ''}{counted(many, 'thread')} a rank")
     return SEPARATOR.join(parts)
 
 
@@ -80,7 +81,3 @@ def _asked(job: JobSpec, roster: Sequence[Place], name: str) -> list[object]:
     """The value of one of the trainer's keys for each rank."""
     hosts = {host.host: job.trainer_with(host.overrides) for host in job.cluster.workers}
     return [getattr(hosts.get(place.host, job.trainer), name) for place in roster]
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"

@@ -11,6 +11,7 @@ from rich.text import Text
 from flodl.decide.totals import RankTotals
 from flodl.record.result import Result
 from flodl.report.gain import gain, own_pace, went_on
+from flodl.spec.counting import counted
 
 __all__ = ["outcome_lines", "print_summary", "rank_table"]
 
@@ -57,10 +58,10 @@ def outcome_lines(result: Result) -> list[str]:
     """The run in a few plain lines, the first one its outcome."""
     lines = [f"{result.status}: {result.reason}" if result.reason else result.status]
     if result.samples_done:
-        epochs = f"{result.epochs_done} epoch{'' if result.epochs_done == 1 else 's'}"
         lines.append(
-            f"{epochs}, {result.samples_done:,} samples in {_seconds(result.wall_seconds)} "
-            f"({result.samples_per_second:,.0f} samples/s) after {_seconds(result.startup_seconds)} of start-up"
+            f"{counted(result.epochs_done, 'epoch')}, {result.samples_done:,} samples in "
+            f"{_seconds(result.wall_seconds)} ({result.samples_per_second:,.0f} samples/s) after "
+            f"{_seconds(result.startup_seconds)} of start-up"
         )
         lines.append(
             f"utilisation {result.utilisation:.3f}: {result.samples_per_second:,.0f} of the "
@@ -68,7 +69,7 @@ def outcome_lines(result: Result) -> list[str]:
         )
         if result.world_size > 1:
             lines.append(
-                f"{result.rounds} averagings, {_seconds(result.averaging_seconds_exposed)} of them waited for; "
+                f"{counted(result.rounds, 'averaging')}, {_seconds(result.averaging_seconds_exposed)} waited for; "
                 f"anchor {result.anchor}, {result.phase}"
             )
     lines += _gain_lines(result)

@@ -25,7 +25,7 @@ def at_the_end(num_ranks: int = 3, **blocks: object) -> Hand:
 def test_the_saver_goes_first_and_the_others_leave_when_the_weights_are_safe() -> None:
     hand = at_the_end()
     finish = only(Finish, hand.said)
-    assert (finish.to, finish.callbacks, finish.reason) == ((0,), ("eval", "save"), "all 1 epochs are done")
+    assert (finish.to, finish.callbacks, finish.reason) == ((0,), ("eval", "save"), "the one epoch is done")
     rest = only(Finish, hand.goodbye(0))
     assert (rest.to, rest.callbacks, rest.reason) == ((1, 2), (), "the weights are saved")
     assert hand.goodbye(1) == ()

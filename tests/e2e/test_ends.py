@@ -100,7 +100,7 @@ def test_signals_after_the_end_change_nothing_of_what_became_of_the_run(tmp_path
         run.signal(signal.SIGINT)
         assert run.end(30.0) == 0
         assert (run.result["status"], run.result["exit_code"]) == ("done", 0)
-        assert "done: all 1 epochs are done" in run.output
+        assert "done: the one epoch is done" in run.output
         assert (tmp_path / "run" / "report.html").is_file()
 
 
