@@ -37,8 +37,7 @@ class Scale(msgspec.Struct, frozen=True):
             step = max(1, -(-(last - first) // 5))
             return tuple(10.0**power for power in range(first, last + 1, step))
         step = _step(self.high - self.low)
-        first = math.ceil(self.low / step - 1e-9)
-        return tuple(number * step for number in range(first, math.floor(self.high / step + 1e-9) + 1))
+        return tuple(number * step for number in range(_ceil(self.low / step), _floor(self.high / step) + 1))
 
     def label(self, tick: float) -> str:
         """A tick's text."""
@@ -60,7 +59,7 @@ def scale_of(
         low, high = (low - abs(low) / 2, low + abs(low) / 2) if low else (0.0, 1.0)
     for _ in range(2):  # rounding outwards may ask for a coarser step
         step = _step(high - low)
-        low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+        low, high = _floor(low / step) * step, _ceil(high / step) * step
     return Scale(low, high, start, stop)
 
 
@@ -81,6 +80,19 @@ def _step(span: float) -> float:
     """1, 2 or 5 times a power of ten: three to seven ticks in the span."""
     power = 10.0 ** math.floor(math.log10(span / 4.0))
     return next(size * power for size in (1.0, 2.0, 5.0, 10.0) if span / (size * power) <= 6.0)
+
+
+def _floor(steps: float) -> int:
+    return math.floor(steps + _rounding(steps))
+
+
+def _ceil(steps: float) -> int:
+    return math.ceil(steps - _rounding(steps))
+
+
+def _rounding(steps: float) -> float:
+    """What a quotient of two rounded numbers may be off: of values that are close together it is large."""
+    return 1e-9 + 1e-15 * abs(steps)
 
 
 def _log(value: float) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flodl.decide.messages import WindowDone
@@ -279,6 +279,7 @@ def test_what_the_guard_objected_to_stands_in_the_page(tmp_path: Path) -> None:
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6))
+@example(16384.002646793146, 1e-06)
 def test_a_scale_begins_and_ends_at_a_tick_and_holds_all_values(low: float, span: float) -> None:
     high = low + span
     scale = scale_of([low, high], 0.0, 100.0)
