@@ -7,13 +7,12 @@ from pathlib import Path
 
 from flodl.decide.messages import Resumed
 from flodl.decide.resuming import job_problems
-from flodl.errors import ConfigError, Problem
-from flodl.record.bundle import BundleStore
+from flodl.errors import ConfigError
 from flodl.record.bundle_folder import Bundle
 from flodl.record.bundle_reading import BundleReader
 from flodl.record.fate import tidy
 from flodl.record.folder import RunFolder
-from flodl.spec.codec import load_spec
+from flodl.record.origin import origin_store
 from flodl.spec.job import JobSpec
 
 __all__ = ["Origin", "origin_of"]
@@ -39,14 +38,14 @@ def origin_of(job: JobSpec, say: Callable[[str], None]) -> Origin:
     config = job.checkpoint
     if config.resume_from is None:
         return Origin()
-    folder = _with_bundles(Path(config.resume_from).expanduser().absolute(), config.stem)
-    loaded = BundleStore(folder, config.stem).load(resume=config.resume)
+    store = origin_store(Path(config.resume_from).expanduser().absolute(), config.stem)
+    loaded = store.load(resume=config.resume)
     for problem in loaded.passed_over:
         say(f"passed over: {problem}")
     refused = tuple(job_problems(job, loaded.bundle.meta.coordinator))
     if refused:
         raise ConfigError(refused)
-    _tidy(folder)
+    _tidy(store.folder)
     return Origin(loaded.bundle)
 
 
@@ -55,20 +54,3 @@ def _tidy(checkpoints: Path) -> None:
     run = RunFolder(checkpoints.parent)
     if run.checkpoints_path == checkpoints:
         tidy(run)
-
-
-def _with_bundles(path: Path, stem: str) -> Path:
-    """The folder of checkpoints that is meant. A run that went on and saved nothing means the one that it went on from.
-
-    Raises ConfigError where there is nothing.
-    """
-    if not path.is_dir():
-        raise ConfigError([Problem(key="checkpoint.resume_from", value=str(path), constraint="there is no such folder",
-                                   remedy="name a run's folder")])  # fmt: skip
-    run = RunFolder(path)
-    folder = run.checkpoints_path if run.checkpoints_path.is_dir() else path
-    if run.spec_path.exists() and not BundleStore(folder, stem).has_any():
-        earlier = load_spec(run.spec_path).checkpoint.resume_from
-        if earlier is not None:
-            return _with_bundles(Path(earlier), stem)
-    return folder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,8 +14,9 @@ import msgspec
 from flodl.caller import Caller
 from flodl.decide.messages import Command, End, EpochEnded, Event, IntervalEnded, RankDied, RankReady, RunWindow
 from flodl.decide.roster import Place
+from flodl.decide.totals import RunTotals
 from flodl.engine.signals import Stoppable
-from flodl.errors import Interrupted, NotReady, RunLost
+from flodl.errors import Interrupted, NotReady, RunFailed, RunLost
 from flodl.probe.watching import GpuWatch
 from flodl.record.folder import RunFolder
 from flodl.record.result import Run
@@ -23,6 +24,7 @@ from flodl.record.text import clean, no_write
 from flodl.record.versions import Versions, versions
 from flodl.report.rig import hosts_of
 from flodl.report.terminal import Terminal
+from flodl.spec.checkpoint import CheckpointConfig
 from flodl.spec.job import JobSpec
 
 __all__ = ["Story"]
@@ -40,9 +42,11 @@ class Story:
         self.shown: Terminal | None = None
         self.end: End | None = None  # how the run ended, once it has: no signal changes that any more
         self.is_late_signalled = False  # one came after that
+        self.add_up: Callable[[], RunTotals] | None = None  # what was trained so far, once there is who counts it
         self._begun = begun
         self._run = Run(mode="auto", average="auto", world_size=0, run_id=folder.run_id)
         self._places: dict[int, Place] = {}
+        self._checkpoint = CheckpointConfig()
         self._first_step_at: float | None = None
         self._rank_versions: dict[int, dict[str, str]] = {}
         self._lines: deque[tuple[str, str]] = deque(maxlen=KEPT_SHOWN)
@@ -51,6 +55,7 @@ class Story:
     def meet(self, job: JobSpec, places: Sequence[Place]) -> None:
         """The roster is known."""
         self._places = {place.rank: place for place in places}
+        self._checkpoint = job.checkpoint
         self._run = Run(
             name=job.name,
             run_id=self.folder.run_id,
@@ -130,11 +135,24 @@ class Story:
     def failure(self, error: Exception | KeyboardInterrupt) -> Exception:
         """The error as a person should be told it: a folder that cannot be written in is no bug of ours."""
         if isinstance(error, KeyboardInterrupt):
-            return Interrupted("a signal before anything was started")
+            began = self._first_step_at is not None
+            return Interrupted(f"a signal {'while the run was ended' if began else 'before anything was started'}")
         if not isinstance(error, OSError) or not error.strerror:
             return error
-        kind = NotReady if self._first_step_at is None else RunLost
+        kind = NotReady if self._first_step_at is None else RunFailed if self._has_saved() else RunLost
         return kind(no_write(error, self.folder.path))
+
+    def _has_saved(self) -> bool:
+        """Whether there is something to go on from."""
+        with suppress(OSError):
+            return self.folder.bundles(self._checkpoint).newest() is not None
+        return False
+
+    def totals(self) -> RunTotals | None:
+        """What a run came to that ended before it was ended: of an error in the middle of a sum that ends it, too."""
+        with suppress(Exception):  # then no sum is known, and the error that is told is the one that came first
+            return None if self.add_up is None else self.add_up()
+        return None
 
     def told(self) -> Run:
         """What the result says beside the coordinator's totals."""

@@ -28,7 +28,7 @@ from flodl.engine.launches import launches, threads_by_host, told
 from flodl.engine.server import Listen
 from flodl.engine.signals import SignalWatch
 from flodl.engine.world import LiveWorld
-from flodl.errors import ConfigError, Interrupted
+from flodl.errors import ConfigError, FlodlError
 from flodl.muster import Mustered, muster, pass_gate, transport_of
 from flodl.origin import Origin, origin_of
 from flodl.ports import Fleet, UploadSink
@@ -41,7 +41,7 @@ from flodl.record.keeper import Keeper, Owner
 from flodl.record.result import Result, failed_result, result
 from flodl.record.text import clean, short_path
 from flodl.report.leave import leave_run_page
-from flodl.report.onward import how_it_goes_on
+from flodl.report.onward import ended_early, onward
 from flodl.report.rig import rig_line
 from flodl.report.summary import print_summary
 from flodl.report.terminal import PlainTerminal, Terminal, terminal, terminal_console
@@ -83,11 +83,11 @@ def run(
             _take_leave(desk, found, story)
     except (Exception, KeyboardInterrupt) as error:
         told = story.failure(error)
-        failed = failed_result(told, story.told())
+        failed = failed_result(told, story.told(), story.totals())
         with suppress(OSError):  # a full disk refuses this too
             _leave(folder, failed)
         _take_leave(desk, failed, story)
-        _say_where(folder, console)
+        _part_failed(story, failed, console, job, told)
         if told is error:
             raise
         raise told from error
@@ -147,6 +147,14 @@ class _Scene(NamedTuple):
     origin: Origin
 
 
+def _coordinator(job: JobSpec, places: Sequence[Place], story: Story) -> Decider:
+    """Who decides the run; what it adds up to is known from now on, and written down."""
+    coordinator = decider(job, places)
+    story.add_up = coordinator.totals
+    story.folder.start_journal(sha256(job), places)
+    return coordinator
+
+
 def _keeper(coordinator: Decider, folder: RunFolder, job: JobSpec, num_ranks: int) -> tuple[Keeper, _Door]:
     """Who keeps the run's bundles; what it tells comes in through a door that opens with the world."""
     door = _Door()
@@ -174,8 +182,7 @@ def _open_upload(keeper: Keeper, folder: RunFolder) -> Callable[[int, str], Uplo
 def _train_on(scene: _Scene, story: Story, listeners: tuple[drive.Listener, ...], console: Console) -> End:
     job, mustered, fleet, origin = scene
     folder, controller, places = story.folder, job.cluster.controller, mustered.places
-    coordinator = decider(job, places)
-    folder.start_journal(sha256(job), places)
+    coordinator = _coordinator(job, places, story)
     keeper, door = _keeper(coordinator, folder, job, len(places))
     limits = timeouts_of(job.membership.timeout_scale)
     keys = make_keys(place.rank for place in places)
@@ -227,8 +234,7 @@ def _train_here(job: JobSpec, story: Story, listeners: tuple[drive.Listener, ...
     place = roster(job, _counted(job))[0]
     job = resolved(job, (place,))
     story.meet(job, (place,))
-    folder, coordinator = story.folder, decider(job, (place,))
-    folder.start_journal(sha256(job), (place,))
+    folder, coordinator = story.folder, _coordinator(job, (place,), story)
     keeper, door = _keeper(coordinator, folder, job, 1)
     origin = origin_of(job, folder.log.append)
     door.world = world = InProcessWorld(_open_upload(keeper, folder), origin.read)
@@ -294,17 +300,28 @@ def _part(story: Story, found: Result, console: Console, job: JobSpec) -> None:
         story.caller.on_late_signal()
 
 
+def _part_failed(story: Story, found: Result, console: Console, job: JobSpec, error: Exception) -> None:
+    """Say it of a run that an error has ended: where nothing was trained, there is no summary that could tell it."""
+    with _over(story), suppress(OSError):
+        if not found.samples_done:
+            _say_where(story.folder, found, console, job)
+            return
+        _conclude(story.folder, found, console, job)
+        if isinstance(error, FlodlError):
+            error.is_told = True
+
+
 def _conclude(folder: RunFolder, found: Result, console: Console, job: JobSpec) -> None:
     print_summary(found, console)
-    _say_where(folder, console)
-    if found.exit_code == Interrupted.RESUMABLE:
-        onward = how_it_goes_on(job, folder.path, found.epochs_done)
-        console.print(onward, markup=False, highlight=False, soft_wrap=True)
+    _say_where(folder, found, console, job)
 
 
-def _say_where(folder: RunFolder, console: Console) -> None:
-    """Where the run lies, whatever became of it, and its weights where it has saved any."""
+def _say_where(folder: RunFolder, found: Result, console: Console, job: JobSpec) -> None:
+    """Where the run lies, whatever became of it, its weights where it has saved any, and how it goes on."""
     places = {"report": folder.report_path, "run folder": folder.path, "weights": folder.weights_path}
     for name, path in places.items():
         if path.exists():
             console.print(f"{name}: {short_path(path)}", markup=False, highlight=False, soft_wrap=True)
+    further = onward(folder, job) if ended_early(found) else ""
+    if further:
+        console.print(further, markup=False, highlight=False, soft_wrap=True)

@@ -41,6 +41,7 @@ from flodl.decide.replacements import (
 from flodl.decide.resuming import on_resumed
 from flodl.decide.roster import Place
 from flodl.decide.stopping import on_end_by
+from flodl.decide.totals import RunTotals
 from flodl.decide.training import on_averaging_done, on_stop, on_time, on_window_done
 from flodl.decide.view import View, view_of
 from flodl.spec.job import JobSpec
@@ -80,6 +81,10 @@ class Coordinator:
     def view(self) -> View:
         """What a person wants to see of the run now."""
         return view_of(self._mind)
+
+    def totals(self) -> RunTotals:
+        """What the run adds up to so far: of one that ends at once nobody says `End`."""
+        return self._mind.totals()
 
     def audit(self) -> tuple[int, int]:
         """(lost, dup) of the ledger: both are 0 after every event."""

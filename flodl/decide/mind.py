@@ -20,6 +20,7 @@ from flodl.decide.roster import Place
 from flodl.decide.rounds import Order
 from flodl.decide.tally import Intervals, Outcome, Tally
 from flodl.decide.timeouts import timeouts_of
+from flodl.decide.totals import RunTotals
 from flodl.spec.job import JobSpec
 
 __all__ = ["Activity", "Mind", "State", "alert", "asked"]
@@ -117,6 +118,10 @@ class Mind:
             restarts=state.membership.restarts,
         )
 
+    def totals(self) -> RunTotals:
+        """What the run adds up to so far."""
+        return self.state.tally.totals(self.places, self.outcome())
+
     def end(
         self,
         status: Literal["done", "degraded", "stopped", "failed", "interrupted"],
@@ -125,8 +130,7 @@ class Mind:
     ) -> list[Command]:
         """The run is over."""
         self.state.activity = "over"
-        totals = self.state.tally.totals(self.places, self.outcome())
-        return [End(status=status, exit_code=exit_code, totals=totals, reason=reason)]
+        return [End(status=status, exit_code=exit_code, totals=self.totals(), reason=reason)]
 
     def fix(self) -> None:
         """What is known now belongs to the round that is saved now."""

@@ -106,6 +106,20 @@ class OwnLoop:
             samples_done=0, samples_per_second=0.0, loss=None, shares={}, eval={}, dead_ranks=tuple(self._dead),
         )  # fmt: skip
 
+    def totals(self) -> RunTotals:
+        """What it adds up to so far: what its loops do is not counted here."""
+        ranks = tuple(
+            RankTotals(rank=place.rank, host=place.host, device=place.device, batches=0, samples=0, compute_seconds=0.0,
+                       data_wait_seconds=0.0, averaging_seconds=0.0, idle_seconds=0.0, peak_memory_bytes=0)
+            for place in self._places.values()
+        )  # fmt: skip
+        return RunTotals(
+            epochs_done=0, samples_done=0, rounds=0, wall_seconds=self._now - self._begun_at if self._begun_at else 0.0,
+            samples_per_second=0.0, ideal_samples_per_second=0.0, utilisation=0.0, anchor=0, phase="probe",
+            averaging_seconds_exposed=0.0, divergence_last=0.0, train_loss=None, eval={},
+            dead_ranks=tuple(self._dead), ranks=ranks,
+        )  # fmt: skip
+
     # ------------------------------------------------------------------------------------------------------ events
 
     def _on_ready(self, event: RankReady) -> tuple[Command, ...]:
@@ -193,20 +207,7 @@ class OwnLoop:
         self, status: Literal["done", "stopped", "failed", "interrupted"], code: int, reason: str
     ) -> tuple[Command, ...]:
         self._activity = "over"
-        return (End(status=status, exit_code=code, totals=self._totals(), reason=reason),)
-
-    def _totals(self) -> RunTotals:
-        ranks = tuple(
-            RankTotals(rank=place.rank, host=place.host, device=place.device, batches=0, samples=0, compute_seconds=0.0,
-                       data_wait_seconds=0.0, averaging_seconds=0.0, idle_seconds=0.0, peak_memory_bytes=0)
-            for place in self._places.values()
-        )  # fmt: skip
-        return RunTotals(
-            epochs_done=0, samples_done=0, rounds=0, wall_seconds=self._now - self._begun_at if self._begun_at else 0.0,
-            samples_per_second=0.0, ideal_samples_per_second=0.0, utilisation=0.0, anchor=0, phase="probe",
-            averaging_seconds_exposed=0.0, divergence_last=0.0, train_loss=None, eval={},
-            dead_ranks=tuple(self._dead), ranks=ranks,
-        )  # fmt: skip
+        return (End(status=status, exit_code=code, totals=self.totals(), reason=reason),)
 
     def _told(self, event: RankFailed) -> str:
         told = f"{self._name(event.rank)}: {event.message}"

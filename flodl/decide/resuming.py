@@ -6,7 +6,7 @@ its calibration; with others (or another mode) the work is dealt anew and speeds
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -19,7 +19,7 @@ from flodl.spec.component import Component
 from flodl.spec.job import JobSpec
 from flodl.spec.reader import shown
 
-__all__ = ["data_problems", "go_on", "job_problems", "on_resumed"]
+__all__ = ["data_problems", "epochs_done", "go_on", "job_problems", "on_resumed"]
 
 
 def on_resumed(mind: Mind, event: Resumed) -> list[Command]:
@@ -40,10 +40,15 @@ def job_problems(job: JobSpec, snapshot: dict[str, Any]) -> Iterator[Problem]:
             yield _other_model(job, theirs[key]) if key == "model" else Problem(
                 key=key, value=shown(value), constraint=f"the bundle was saved with {shown(theirs[key])}",
                 remedy=f"a run goes on with what it began with: {key}={shown(theirs[key])}")  # fmt: skip
-    epochs = job.trainer.num_epochs
-    if len(snapshot["state"].get("epochs_ended", ())) >= epochs:
+    epochs, done = job.trainer.num_epochs, epochs_done(snapshot)
+    if done >= epochs:
         yield Problem(key="trainer.num_epochs", value=str(epochs), constraint="nothing is left to do: so many are done",
                       remedy=f"trainer.num_epochs={2 * epochs} goes on")  # fmt: skip
+
+
+def epochs_done(snapshot: Mapping[str, Any]) -> int:
+    """How many epochs were done when it was taken."""
+    return len(snapshot.get("state", {}).get("epochs_ended", ()))
 
 
 def _other_model(job: JobSpec, theirs: str) -> Problem:

@@ -135,14 +135,14 @@ def result(end: End, run: Run) -> Result:
     )
 
 
-def failed_result(error: Exception, run: Run) -> Result:
+def failed_result(error: Exception, run: Run, totals: RunTotals | None = None) -> Result:
     """The result of a run that failed before the Coordinator could end it; exit code and reason are the error's.
 
-    A bug of ours left nothing to go on from.
+    A bug of ours left nothing to go on from. totals: what it added up to until then; None: nothing.
     """
     code = error.exit_code if isinstance(error, FlodlError) else RunLost.exit_code
     status: Status = "interrupted" if code in (75, 130) else "failed"
-    return result(End(status=status, exit_code=code, totals=_NOTHING, reason=str(error)), run)
+    return result(End(status=status, exit_code=code, totals=totals or _NOTHING, reason=str(error)), run)
 
 
 def write_result(path: Path, result: Result) -> None:

@@ -4,17 +4,37 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from flodl.decide.resuming import epochs_done
+from flodl.errors import ConfigError, FlodlError, NotReady
+from flodl.record.folder import RunFolder
+from flodl.record.origin import origin_store
+from flodl.record.result import Result
 from flodl.record.text import typed
 from flodl.spec.job import JobSpec
 
-__all__ = ["how_it_goes_on"]
+__all__ = ["ended_early", "how_it_goes_on", "onward"]
 
 
-def how_it_goes_on(job: JobSpec, folder: Path, epochs_done: int = 0) -> str:
+def ended_early(found: Result) -> bool:
+    """Whether more was to come when the run ended: it was interrupted, or failed once it was under way."""
+    return found.status in ("interrupted", "failed") and found.exit_code not in (ConfigError.exit_code,
+                                                                                 NotReady.exit_code)  # fmt: skip
+
+
+def onward(folder: RunFolder, job: JobSpec) -> str:
+    """How the run goes on from its newest bundle, or from that which it went on from itself; "" where there is none."""
+    try:
+        bundle = origin_store(folder.path, job.checkpoint.stem).newest()
+    except (FlodlError, OSError):
+        return ""
+    return "" if bundle is None else how_it_goes_on(job, folder.path, epochs_done(bundle.meta.coordinator))
+
+
+def how_it_goes_on(job: JobSpec, folder: Path, done: int = 0) -> str:
     """One line. What lives in a program is known to no command; what was trusted for a run is typed anew. A signal in
     the last round leaves nothing to go on with: to resume that run would be refused."""
-    if epochs_done >= job.trainer.num_epochs:
-        return f"nothing is left to go on with: all {epochs_done} epochs are done"
+    if done >= job.trainer.num_epochs:
+        return f"nothing is left to go on with: all {done} epochs are done"
     live = [key for key, component in job.components.items() if component.is_live]
     if live:
         return (

@@ -29,6 +29,17 @@ def test_nothing_is_answered_after_the_end() -> None:
         assert told == ()
 
 
+def test_what_was_done_so_far_can_be_asked_at_any_time_and_is_what_the_end_would_say() -> None:
+    hand = Hand()
+    assert (hand.coordinator.totals().samples_done, hand.coordinator.totals().rounds) == (0, 0)
+    hand.start()
+    hand.round()
+    so_far = hand.coordinator.totals()
+    assert (so_far.rounds, so_far.samples_done > 0) == (1, True)
+    hand.died(0)
+    assert only(End, hand.died(1)).totals == msgspec.structs.replace(so_far, dead_ranks=(0, 1))
+
+
 def test_the_view_tells_what_a_person_wants_to_see() -> None:
     hand = Hand(num_samples=400)
     before = hand.coordinator.view()

@@ -73,6 +73,7 @@ def test_all_meet_in_one_group_and_the_run_is_done_when_all_have_left() -> None:
     told = Told().begun()
     assert told.mind.view().activity == "training"
     assert told.hear(TimeReached(at=3.0)) == ()
+    assert told.mind.totals().wall_seconds == 1.0
     assert told.hear(Goodbye(at=5.0, rank=1), RankDied(at=5.1, rank=1, cause="exit 0")) == ()
     assert told.hear(RankSuspected(at=5.4, rank=1, silent_seconds=1.0)) == ()
     alert = only(Alert, told.hear(RankSuspected(at=5.5, rank=0, silent_seconds=6.0)))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from flodl.decide.messages import EpochEnded
 from tests.e2e.command import LONG, command
 from tests.e2e.test_rules import told
 from tests.engine.live import alive, wait_gone
@@ -62,9 +63,10 @@ def test_a_first_signal_ends_the_run_at_the_next_round_with_the_weights(
         assert "run folder: run\nweights: run/checkpoints/weights.safetensors\n" in run.output
 
 
-def test_a_second_signal_ends_everything_now(tmp_path: Path) -> None:
+def test_a_second_signal_ends_everything_now_and_what_was_done_is_told(tmp_path: Path) -> None:
     with command(tmp_path, *LONG) as run:
         run.trains()
+        run.until((tmp_path / "run" / "checkpoints" / "model.meta.json").exists)
         os.kill(run.rank(0), signal.SIGSTOP)  # so that no round can end the run
         run.signal(signal.SIGINT)
         run.until(lambda: "stopping at the next round: SIGINT" in run.output)
@@ -72,7 +74,12 @@ def test_a_second_signal_ends_everything_now(tmp_path: Path) -> None:
         run.signal(signal.SIGINT)
         assert run.end(LEFT_SECONDS) == 130
         wait_gone(run.family, LEFT_SECONDS - (time.monotonic() - begun))
-        assert run.result["status"] == "interrupted"
+        assert (run.result["status"], run.result["exit_code"]) == ("interrupted", 130)
+        ended = [order for _, orders in told(run) for order in orders if isinstance(order, EpochEnded)]
+        assert run.result["epochs_done"] == len(ended) > 0
+        assert run.result["samples_done"] >= sum(order.metrics.samples for order in ended)
+        assert sum(rank["samples"] for rank in run.result["per_rank"]) == run.result["samples_done"]
+        assert run.output.splitlines()[-1] == f"python -m flodl task=resume run={tmp_path / 'run'}"
 
 
 LOUD = """
@@ -156,12 +163,13 @@ def test_a_disk_that_fills_up_is_named_and_no_bug(tmp_path: Path) -> None:
 
     with command(tmp_path, *LONG, preexec_fn=little_room) as run:
         assert run.end(90.0) == 5
-        assert "flodl: " in run.output
+        assert "\nfailed: " in run.output
         assert "File too large" in run.output
         assert "bug" not in run.output
         assert run.result["status"] == "failed"
         assert "File too large" in run.result["reason"]
-        assert run.result["exit_code"] == 5
+        assert (run.result["exit_code"], run.result["rounds"] > 0) == (5, True)
+        assert "task=resume" not in run.output, "nothing was saved"
 
 
 def test_a_run_whose_reader_is_gone_goes_on_to_its_end(tmp_path: Path) -> None:

@@ -84,6 +84,14 @@ def test_a_run_that_never_began_has_a_result_too(error: Exception, status: str, 
     assert read_result(runs / "result") == told
 
 
+def test_a_run_that_an_error_ended_has_done_what_it_had_done_until_then() -> None:
+    told = failed_result(Interrupted("second signal"), run(), end().totals)
+    assert (told.status, told.reason, told.exit_code) == ("interrupted", "second signal", 130)
+    whole = run_result()
+    assert (told.epochs_done, told.samples_done, told.rounds) == (whole.epochs_done, whole.samples_done, whole.rounds)
+    assert (told.per_rank, told.eval) == (whole.per_rank, whole.eval)
+
+
 def test_a_damaged_or_foreign_result_is_refused_in_words(runs: Path) -> None:
     (runs / "result").write_bytes(b'{"status": 1}')
     with pytest.raises(FlodlError, match="result"):
