@@ -42,8 +42,10 @@ def job_problems(job: JobSpec, snapshot: dict[str, Any]) -> Iterator[Problem]:
                 remedy=f"a run goes on with what it began with: {key}={shown(theirs[key])}")  # fmt: skip
     epochs, done = job.trainer.num_epochs, epochs_done(snapshot)
     if done >= epochs:
-        yield Problem(key="trainer.num_epochs", value=str(epochs), constraint="nothing is left to do: so many are done",
-                      remedy=f"trainer.num_epochs={2 * epochs} goes on")  # fmt: skip
+        are_done = "1 epoch is done" if done == 1 else f"{done} epochs are done"
+        more = f"trainer.num_epochs={done + epochs}"
+        yield Problem(key="trainer.num_epochs", value=str(epochs), constraint=f"nothing is left to do: {are_done}",
+                      remedy=f"name how many are to be done in all, such as {more}")  # fmt: skip
 
 
 def epochs_done(snapshot: Mapping[str, Any]) -> int:

@@ -308,7 +308,24 @@ def test_another_seed_and_a_run_that_is_done_are_refused_before_anything_is_star
     job = hand.job.replace(trainer=hand.job.trainer.replace(seed=4, num_epochs=1))
     first, second = job_problems(job, snapshot)
     assert (first.key, first.constraint) == ("trainer.seed", "the bundle was saved with 0")
-    assert (second.key, second.constraint) == ("trainer.num_epochs", "nothing is left to do: so many are done")
+    assert (second.key, second.constraint) == ("trainer.num_epochs", "nothing is left to do: 1 epoch is done")
+
+
+@pytest.mark.parametrize(("asked", "enough"), [(1, 8), (7, 14)])
+def test_who_asks_for_fewer_epochs_than_are_done_is_told_how_many_are_and_a_number_beyond(
+    asked: int, enough: int
+) -> None:
+    hand, snapshot, _ = stopped()
+    snapshot["state"]["epochs_ended"] = list(range(7))
+
+    def problems(epochs: int) -> list[str]:
+        job = hand.job.replace(trainer=hand.job.trainer.replace(num_epochs=epochs))
+        return [str(problem) for problem in job_problems(job, snapshot)]
+
+    (told,) = problems(asked)
+    assert told.startswith(f"trainer.num_epochs={asked}: nothing is left to do: 7 epochs are done; name how many")
+    assert told.endswith(f"such as trainer.num_epochs={enough}")
+    assert problems(8) == problems(enough) == []
 
 
 def test_another_model_is_refused_with_words_that_can_be_followed_and_nothing_is_none() -> None:
