@@ -36,6 +36,7 @@ __all__ = [
     "MemberName",
     "Upload",
     "as_upload",
+    "is_meta",
     "upload_name",
 ]
 
@@ -48,6 +49,7 @@ PARAMETER, BUFFER = "model.param/", "model.buffer/"
 EMA, COUNT = "ema/", "."  # no tensor of a model has such a name
 NARROW = "ema.narrow/"  # the same in the model's own dtype, where that is a narrower one: for people
 PLAIN = "plain"  # what is no tensor travels beside the members, and lies in the meta
+_ANY_META = re.compile(r".+\.r\d+\.meta\.json")
 _UPLOAD = re.compile(r"r(\d+)\.(model|outer|plain)")
 
 _ENDINGS: dict[Kind, str] = {"model": ".fdl", "outer": ".outer.fdl"}
@@ -74,6 +76,11 @@ class Upload:
 def upload_name(round_: int, kind: Kind | Literal["plain"]) -> str:
     """How a part is called on its way."""
     return f"r{round_}.{kind}"
+
+
+def is_meta(name: str) -> bool:
+    """True for the name of a file that makes a bundle, whatever its stem."""
+    return _ANY_META.fullmatch(name) is not None
 
 
 def as_upload(name: str) -> Upload | None:

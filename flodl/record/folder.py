@@ -23,7 +23,7 @@ from flodl.decide.messages import Command, Event
 from flodl.decide.roster import Place
 from flodl.errors import ConfigError, FlodlError
 from flodl.record.bundle import BundleStore
-from flodl.record.bundle_names import WEIGHTS_FILE
+from flodl.record.bundle_names import WEIGHTS_FILE, is_meta
 from flodl.record.files import target_of, write_atomically
 from flodl.record.journal import Journal, JournalHeader
 from flodl.record.log import ControllerLog, RankLog
@@ -202,6 +202,11 @@ class RunFolder:
         """Names, relative to the folder, of what the run left to load; temporary files are none."""
         found = sorted(p for p in self.checkpoints_path.glob("*") if p.is_file() and not p.name.startswith("."))
         return tuple(str(p.relative_to(self.path)) for p in found)
+
+    @property
+    def has_bundles(self) -> bool:
+        """Whether the run has saved what can be gone on from, under whatever stem."""
+        return any(is_meta(path.name) for path in self.checkpoints_path.glob("*"))
 
 
 def newest_run(root: Path | str) -> RunFolder:

@@ -10,9 +10,10 @@ from flodl.record.folder import RunFolder
 from flodl.record.origin import origin_store
 from flodl.record.result import Result
 from flodl.record.text import typed
+from flodl.spec.codec import load_spec
 from flodl.spec.job import JobSpec
 
-__all__ = ["ended_early", "how_it_goes_on", "onward"]
+__all__ = ["ended_early", "how_it_begins_again", "how_it_goes_on", "onward"]
 
 
 def ended_early(found: Result) -> bool:
@@ -41,5 +42,20 @@ def how_it_goes_on(job: JobSpec, folder: Path, done: int = 0) -> str:
             f"to go on, run the program again with resume_from={str(folder)!r} in its TrainerConfig: its "
             f"{', '.join(live)} {'live' if len(live) > 1 else 'lives'} in it alone, which task=resume cannot know"
         )
-    words = {"run": str(folder)} | ({"trusted_targets": job.trusted_targets} if job.trusted_targets else {})
-    return f"python -m flodl task=resume {' '.join(typed(key, value) for key, value in words.items())}"
+    return _command(job, "resume", run=str(folder))
+
+
+def how_it_begins_again(folder: RunFolder) -> str:
+    """Of a run that left nothing to go on from."""
+    try:
+        job = load_spec(folder.spec_path)
+    except FlodlError:
+        return "start it anew"
+    if any(component.is_live for component in job.components.values()):
+        return "run its program again"
+    return f"to start it again: {_command(job, 'rerun', spec=str(folder.spec_path))}"
+
+
+def _command(job: JobSpec, task: str, **words: object) -> str:
+    known = words | ({"trusted_targets": job.trusted_targets} if job.trusted_targets else {})
+    return f"python -m flodl task={task} {' '.join(typed(key, value) for key, value in known.items())}"

@@ -34,11 +34,11 @@ TASKS: dict[str, Task | Chore] = {
         perform=nccl_build.perform, plan=nccl_build.plan, arguments=("method", "tag", "source", "jobs", "write")
     ),
     "probe": Task(perform=probe.perform, plan=probe.plan, arguments=("json",)),
-    "rerun": Task(perform=train.perform, arguments=("spec",), from_spec=True, is_run=True),
-    "resume": Task(perform=train.perform, arguments=("run",), job_of=resume.job_of, is_run=True),
+    "rerun": Task(perform=train.perform, plan=train.plan, arguments=("spec",), from_spec=True, is_run=True),
+    "resume": Task(perform=train.perform, plan=train.plan, arguments=("run",), job_of=resume.job_of, is_run=True),
     "setup": Task(perform=setup.perform, plan=setup.plan),
     "simulate": Task(perform=simulate.perform),
     "status": Chore(perform=status.perform, arguments=("run", "json")),
     "stop": Chore(perform=stop.perform, arguments=("run", "wait_seconds")),
-    "train": Task(perform=train.perform, is_run=True),
+    "train": Task(perform=train.perform, plan=train.plan, is_run=True),
 }

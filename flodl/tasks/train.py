@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from flodl.errors import ConfigError, Problem
 from flodl.tasks.here import run_here
-from flodl.tasks.order import Order
+from flodl.tasks.order import Order, show_plan
 
 if TYPE_CHECKING:
     from flodl.record.figures import Objective
 
-__all__ = ["perform"]
+__all__ = ["perform", "plan"]
+
+
+def plan(order: Order) -> None:
+    """launch.dry_run=true: what would be started; what it cannot go on from is refused as it would be then."""
+    if order.job.checkpoint.resume_from is not None:
+        from flodl.origin import origin_bundle
+
+        origin_bundle(order.job, _say)
+    show_plan(order)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
 
 
 def perform(order: Order) -> Objective | None:

@@ -17,7 +17,9 @@ from torch.utils.data import TensorDataset
 from flodl import ClusterBuilder, ConfigError, Trainer, TrainerConfig
 from flodl.engine import held
 from flodl.engine.trust import Trust, checked
-from flodl.report.onward import how_it_goes_on
+from flodl.record.folder import RunFolder
+from flodl.report.onward import how_it_begins_again, how_it_goes_on
+from flodl.spec.codec import canonical_json, sha256
 from flodl.spec.component import Component
 from flodl.spec.job import JobSpec
 from tests.door import parts
@@ -69,7 +71,7 @@ def test_what_is_said_of_live_things_never_reads_like_an_import_path_that_a_rank
     assert {*checked(live, Trust())} == {"model", "step", "dataset", "callbacks.eval_fn"}
 
 
-def test_how_an_interrupted_run_goes_on_is_said_in_what_works_for_it() -> None:
+def test_how_an_interrupted_run_goes_on_or_begins_again_is_said_in_what_works_for_it(tmp_path: Path) -> None:
     there = Path("/runs/it's mine")
     live = spec(TrainerConfig(dataset=parts.points, eval_dataset=DATA), lambda: nn.Linear(4, 2))
     told = how_it_goes_on(live, there)
@@ -84,6 +86,10 @@ def test_how_an_interrupted_run_goes_on_is_said_in_what_works_for_it() -> None:
     words = shlex.split(how_it_goes_on(trusted, there))
     assert words == ["python", "-m", "flodl", "task=resume", r"run='/runs/it\'s mine'",
                      f"trusted_targets=[b.c,{trusted.dataset.target}]"]  # fmt: skip
+    for number, (job, again) in enumerate(((live, "run its program"), (named, "task=rerun spec="), (trusted, "[b.c,"))):
+        folder = RunFolder.adopt(tmp_path / f"{number}")
+        folder.write_spec(canonical_json(job), sha256(job))
+        assert again in how_it_begins_again(folder)
 
 
 def test_a_second_host_a_container_and_an_interpreter_are_refused_all_at_once_with_the_remedy() -> None:
