@@ -6,6 +6,7 @@ from pathlib import Path
 
 from flodl.decide.resuming import epochs_done
 from flodl.errors import ConfigError, FlodlError, NotReady
+from flodl.record.fate import Fate
 from flodl.record.folder import RunFolder
 from flodl.record.origin import origin_store
 from flodl.record.result import Result
@@ -13,7 +14,7 @@ from flodl.record.text import typed
 from flodl.spec.codec import load_spec
 from flodl.spec.job import JobSpec
 
-__all__ = ["ended_early", "how_it_begins_again", "how_it_goes_on", "onward"]
+__all__ = ["ended_early", "how_it_begins_again", "how_it_goes_on", "onward", "told_onward"]
 
 
 def ended_early(found: Result) -> bool:
@@ -29,6 +30,15 @@ def onward(folder: RunFolder, job: JobSpec) -> str:
     except (FlodlError, OSError):
         return ""
     return "" if bundle is None else how_it_goes_on(job, folder.path, epochs_done(bundle.meta.coordinator))
+
+
+def told_onward(folder: RunFolder, found: Fate) -> str:
+    """The same for whoever looks at a run later; "" also where it runs, or ended as it should."""
+    was_cut = found.kind == "ended" if found.result is None else ended_early(found.result)
+    try:
+        return onward(folder, load_spec(folder.spec_path)) if was_cut else ""
+    except (FlodlError, OSError):
+        return ""
 
 
 def how_it_goes_on(job: JobSpec, folder: Path, done: int = 0) -> str:

@@ -16,6 +16,7 @@ from flodl.record.fate import Fate, fate
 from flodl.record.folder import RunFolder
 from flodl.record.result import Result
 from flodl.record.status import StatusNow
+from flodl.report.onward import told_onward
 from flodl.tasks.which import run_folder, shown, typed
 
 __all__ = ["perform", "switch"]
@@ -57,6 +58,9 @@ def _lines(folder: RunFolder, found: Fate) -> Iterator[str]:
     yield f"log         {shown(folder.controller_log_path)}"
     if found.kind == "running":
         yield f"to stop     python -m flodl task=stop {typed('run', where)}"
+    further = told_onward(folder, found)
+    if further:
+        yield f"onward      {further}"
 
 
 def _state(found: Fate) -> str:

@@ -12,6 +12,7 @@ from flodl.errors import ConfigError, Problem, TaskFindings
 from flodl.record.fate import Fate, fate
 from flodl.record.folder import RunFolder
 from flodl.record.process import ProcessName, lives, send
+from flodl.report.onward import told_onward
 from flodl.tasks.which import run_folder, shown, typed
 
 __all__ = ["end_it", "perform"]
@@ -25,12 +26,13 @@ def perform(given: Mapping[str, Any]) -> None:
     folder = run_folder(given["run"])
     found = fate(folder)
     if found.kind == "running" and found.status is not None and found.status.controller is not None:
-        _say(folder, end_it(folder, found.status.controller, seconds))
-        return
-    words, is_settled = _not_running(folder, found)
-    if not is_settled:
-        raise TaskFindings(f"{shown(folder.path)}: {words}")
-    _say(folder, words)
+        words = end_it(folder, found.status.controller, seconds)
+        found = fate(folder)
+    else:
+        words, is_settled = _not_running(folder, found)
+        if not is_settled:
+            raise TaskFindings(f"{shown(folder.path)}: {words}")
+    _say(folder, words + _onward(folder, found))
 
 
 def end_it(folder: RunFolder, controller: ProcessName, seconds: float) -> str:
@@ -57,10 +59,16 @@ def end_it(folder: RunFolder, controller: ProcessName, seconds: float) -> str:
 def _became(folder: RunFolder, found: Fate) -> str:
     if found.result is None:
         raise TaskFindings(f"{shown(folder.path)}: its controller ended and left no result; the last of what it said "
-                           f"is in {shown(folder.controller_log_path)}")  # fmt: skip
+                           f"is in {shown(folder.controller_log_path)}{_onward(folder, found)}")  # fmt: skip
     result = found.result
     kept = f"; kept {', '.join(result.checkpoints)}" if result.checkpoints else "; nothing was saved"
     return f"{result.status} after {result.rounds} rounds ({result.reason}), exit code {result.exit_code}{kept}"
+
+
+def _onward(folder: RunFolder, found: Fate) -> str:
+    """A line more, where there is a way on."""
+    further = told_onward(folder, found)
+    return f"\n{further}" if further else ""
 
 
 def _not_running(folder: RunFolder, found: Fate) -> tuple[str, bool]:
