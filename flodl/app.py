@@ -65,7 +65,7 @@ def run(arguments: Sequence[str]) -> None:
     for name in hooks.shadowed_choices(folder, Path.cwd() / "conf"):
         _warn(f"conf/{name} of this folder is not used: flodl ships a choice of that name; give yours another name")
     added = choices(arguments)
-    command = _Command(arguments=arguments, begun=begun, added=added)
+    command = _Command(arguments=arguments, begun=begun, added=added, arms=Arms(typed=arguments))
     primary = hooks.primary_config(folder)
     main = hydra.main(config_path=str(folder), config_name=primary, **hooks.main_arguments())(_named(command))
     groups = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
@@ -74,6 +74,9 @@ def run(arguments: Sequence[str]) -> None:
             main()
     except hooks.Refused as refused:
         raise ConfigError(refused.problems) from None
+    except KeyboardInterrupt:
+        if not command.arms.was_interrupted:  # else what became of a sweep's arms is known, and told below
+            raise
     except Exception as error:
         if not command.arms.hold(error):
             raise explain(error, groups, arguments) or error from error

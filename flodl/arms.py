@@ -6,6 +6,7 @@ tells replaces what was gathered here.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,8 +36,10 @@ class Arm:
 
 @dataclass(kw_only=True)
 class Arms:
-    """All of them so far. is_told: a launcher has shown the user what became of each. folder: the sweep's."""
+    """All of them so far. typed: the command line. is_told: a launcher has shown the user what became of each. folder:
+    the sweep's."""
 
+    typed: Sequence[str] = ()
     arms: list[Arm] = field(default_factory=list[Arm])
     is_sweep: bool = False
     is_told: bool = False
@@ -50,7 +53,7 @@ class Arms:
         arm = Arm(overrides=overrides)
         self.arms.append(arm)
         try:
-            if self.is_sweep and any(isinstance(earlier.error, Interrupted) for earlier in self.arms):
+            if self.is_sweep and self.was_interrupted:
                 raise Interrupted("not started: an earlier arm was interrupted")
             if self.is_broken_off:
                 raise Interrupted("not started: a signal came when the arm before was over")
@@ -83,6 +86,11 @@ class Arms:
             raise Skipped(f"one device trains alone and averages nothing, so this is the same as {earlier}; "
                           "name a cluster of several devices, such as cluster=rehearsal")  # fmt: skip
 
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether a signal ended one of them, or kept it from beginning."""
+        return any(isinstance(arm.error, Interrupted) for arm in self.arms)
+
     def hold(self, error: Exception) -> bool:
         """Whether it is an arm's, so that `conclude` tells it."""
         return any(arm.error is error for arm in self.arms)
@@ -103,9 +111,19 @@ class Arms:
             raise bug
         signals = [arm.error.exit_code for arm in failed if isinstance(arm.error, Interrupted)]
         if signals:
-            raise Interrupted(self._listed(failed, "were interrupted or not started"), exit_code=max(signals))
+            told = self._listed(failed, "were interrupted or not started") + self._onward()
+            raise Interrupted(told, exit_code=max(signals))
         if failed:
             raise TaskFindings(self._listed(failed, "failed"))
+
+    def _onward(self) -> str:
+        """What does those that are not done, from their start; "" for another launcher, which has no such key, or a
+        sweeper that learns: its next study asks for others."""
+        if not self.is_told or any(text.startswith("hydra/sweeper=") for text in self.typed):
+            return ""
+        key = "hydra.launcher.skip_completed"
+        words = [text for text in self.typed if text.lstrip("+").partition("=")[0] != key]
+        return f"; to do these anew: {shlex.join(['python', '-m', 'flodl', *words, f'{key}=true'])}"
 
     def _listed(self, failed: Sequence[Arm], fate: str) -> str:
         head = f"{len(failed)} of {len(self.arms)} arms {fate}"

@@ -14,6 +14,7 @@ import pytest
 
 from flodl import hooks
 from flodl.__main__ import main
+from flodl.errors import Interrupted
 from flodl.record.folder import RunFolder
 from flodl.spec.codec import canonical_json, sha256
 from flodl.spec.job import JobSpec
@@ -234,23 +235,24 @@ def test_a_sweep_has_one_folder_and_a_folder_per_arm(here: Path) -> None:
     assert sorted(p.name for p in sweeps[0].iterdir() if p.is_dir()) == ["0", "1"]
 
 
-def test_after_an_interrupted_arm_no_other_begins(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("signal", [Interrupted("a signal"), KeyboardInterrupt()], ids=["in a run", "before it"])
+def test_after_an_interrupted_arm_no_other_begins_and_what_does_them_is_said(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], signal: BaseException
 ) -> None:
-    from flodl.errors import Interrupted
     from flodl.tasks import TASKS, Order
 
     begun: list[int] = []
 
     def interrupted(order: Order) -> None:
         begun.append(order.job.trainer.seed)
-        raise Interrupted("a signal")
+        raise signal
 
     monkeypatch.setitem(TASKS, "train", dataclasses.replace(TASKS["train"], plan=interrupted))
     assert main(["-m", "trainer.seed=1,2,3", "launch.dry_run=true"]) == 130
     assert begun == [1]
     shown = capsys.readouterr()
-    assert "3 of 3 arms were interrupted or not started" in shown.err
+    again = "python -m flodl -m trainer.seed=1,2,3 launch.dry_run=true hydra.launcher.skip_completed=true"
+    assert shown.err.endswith(f"3 of 3 arms were interrupted or not started; to do these anew: {again}\n")
     assert shown.out.count("not started: arm 0 was interrupted") == 2
 
 

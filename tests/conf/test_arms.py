@@ -60,6 +60,24 @@ def test_an_interrupted_sweep_ends_as_its_arms_did() -> None:
     assert found.exit_code == 130
 
 
+def test_where_the_same_command_would_not_do_the_same_arms_none_is_named() -> None:
+    for typed, is_told, onward in (
+        (
+            ["-m", "x=a b,1", "hydra.launcher.skip_completed=false"],
+            True,
+            "-m 'x=a b,1' hydra.launcher.skip_completed=true",
+        ),
+        (["-m", "x=1,2"], False, ""),
+        (["-m", "hydra/sweeper=optuna"], True, ""),
+    ):
+        arms = Arms(typed=typed)
+        arms.told([(["x=1"], Interrupted("a"))])
+        arms.is_told = is_told
+        with pytest.raises(Interrupted) as caught:
+            arms.conclude()
+        assert ("; to do these anew: python -m flodl " + onward in str(caught.value)) == bool(onward)
+
+
 def test_a_signal_between_two_arms_leaves_the_first_as_it_ended_and_begins_no_other() -> None:
     arms = Arms(is_sweep=True)
     arms.attempt(["x=0"], arms.break_off)

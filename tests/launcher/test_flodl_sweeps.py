@@ -157,6 +157,7 @@ def test_the_first_signal_ends_the_running_arms_in_order_and_begins_no_other(
         sweep.until(lambda: len(SECOND_EPOCH.findall(sweep.output)) >= running)
         sweep.process.send_signal(signal.SIGINT)
         assert sweep.end(30.0) in (75, 130)
+        assert "; to do these anew: python -m flodl -m trainer.seed=1,2,3 " in sweep.output.splitlines()[-1]
         assert sweep.of_arms("status") == ["interrupted"] * 3
         assert [arm["result"] is not None for arm in sweep.arms] == [True] * running + [False] * (3 - running)
         for arm in sweep.arms[:running]:
