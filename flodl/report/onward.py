@@ -12,6 +12,7 @@ from flodl.record.origin import origin_store
 from flodl.record.result import Result
 from flodl.record.text import typed
 from flodl.spec.codec import load_spec
+from flodl.spec.counting import all_are
 from flodl.spec.job import JobSpec
 
 __all__ = ["ended_early", "how_it_begins_again", "how_it_goes_on", "onward", "told_onward"]
@@ -45,7 +46,7 @@ def how_it_goes_on(job: JobSpec, folder: Path, done: int = 0) -> str:
     """One line. What lives in a program is known to no command; what was trusted for a run is typed anew. A signal in
     the last round leaves nothing to go on with: to resume that run would be refused."""
     if done >= job.trainer.num_epochs:
-        return f"nothing is left to go on with: all {done} epochs are done"
+        return f"nothing is left to go on with: {all_are(done, 'epoch', 'done')}"
     live = [key for key, component in job.components.items() if component.is_live]
     if live:
         return (
