@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from flodl.errors import ConfigError, Problem
 from flodl.hooks import REFUSED
+from flodl.probe.misspelt import misspelling
 from flodl.spec.codec import decode_job
 from flodl.spec.environment import address_problems
 from flodl.spec.job import JobSpec
@@ -65,8 +67,10 @@ def check_trust(job: JobSpec, typed: tuple[str, ...], folder: Path) -> None:
         raise ConfigError([Problem(key="trusted_targets", value=f"[{names}]",
                                    constraint="comes from a file, and only the command line may extend trust",
                                    remedy=f"if you mean it, type trusted_targets=[{names}]")])  # fmt: skip
+    project, misspelt = _project(job, folder), partial(misspelling, folder=folder)
     problems = [problem for key, made in job.components.items()
-                for problem in trust_problems(made, key, trusted=typed, project=_project(job, folder))]  # fmt: skip
+                for problem in trust_problems(made, key, trusted=typed, project=project,
+                                              misspelt=None if project is None else misspelt)]  # fmt: skip
     if problems:
         raise ConfigError(problems)
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from flodl.errors import ConfigError, NotReady, Problem
 from flodl.spec.component import Component
+from flodl.spec.suggest import nearest
 from flodl.spec.tree import mapped
 from flodl.spec.trust import ALLOWED_PACKAGES, Reference, as_reference, is_under, refusal
 
@@ -81,7 +82,14 @@ class Trust:
 
 
 class _RefusedError(Exception):
-    """A reference is refused, and why. Never leaves this room."""
+    """A reference is refused, and why. Never leaves this room.
+
+    remedy: what to do where nobody's trust would help; None where it would.
+    """
+
+    def __init__(self, constraint: str, remedy: str | None = None) -> None:
+        super().__init__(constraint)
+        self.remedy = remedy
 
 
 class _AbsentError(Exception):
@@ -109,7 +117,7 @@ def checked(components: Mapping[str, Component], trust: Trust) -> dict[str, dict
                 return _opaque(_resolved(reference, trust))
             _look_through(reference.path, trust)
         except _RefusedError as refused:
-            problems.append(refusal(reference, str(refused)))
+            problems.append(_problem(reference, refused))
         except _AbsentError as lack:
             absent.append(f"{key}={text}: {lack}")
         return text
@@ -126,12 +134,18 @@ def checked(components: Mapping[str, Component], trust: Trust) -> dict[str, dict
     return trees
 
 
+def _problem(reference: Reference, refused: _RefusedError) -> Problem:
+    if refused.remedy is None:
+        return refusal(reference, str(refused))
+    return Problem(key=reference.key, value=reference.path, constraint=str(refused), remedy=refused.remedy)
+
+
 def _resolved(reference: Reference, trust: Trust) -> object:
     """The object that a target names. Raises _RefusedError and _AbsentError."""
     path = reference.path
     root, dot, _ = path.partition(".")
     if not dot:  # no host has what no path names
-        raise _RefusedError("is no import path, such as package.module.name")
+        raise _RefusedError("is no import path, such as package.module.name", "name the module too")
     if trust.host and root not in sys.modules and importlib.util.find_spec(root) is None:
         place = f"it is not in {trust.project}, nor installed there"
         raise _AbsentError(f"the module {root} is missing on {trust.host}: {place}")
@@ -143,11 +157,11 @@ def _resolved(reference: Reference, trust: Trust) -> object:
         lacking = error.name if trust.host and isinstance(error, ModuleNotFoundError) else None
         if lacking and not is_under(path, [lacking]):  # what the module itself imports
             raise _AbsentError(f"it needs the module {lacking}, which is missing on {trust.host}") from error
-        raise _RefusedError(f"cannot be found: {error}") from error
+        raise _RefusedError(f"cannot be found: {error}", _meant(path)) from error
     except ConfigError:  # a program that starts a run whenever it is imported
         raise
     except Exception as error:
-        raise _RefusedError(f"fails while it is imported: {type(error).__name__}: {error}") from error
+        raise _RefusedError(f"fails while it is imported: {type(error).__name__}: {error}", "") from error
     if not trust.accepts(found, path):
         raise _RefusedError(f"is {_describe(found)}, which a config may not call")
     return found
@@ -205,6 +219,18 @@ def _locate(path: str) -> object:
             found = importlib.import_module(f"{place}.{name}")
         place = f"{place}.{name}"
     return found
+
+
+def _meant(path: str) -> str:
+    """What to do about a path that leads nowhere: the name that was meant there, among those that are loaded."""
+    root, *names = path.split(".")
+    found: object = sys.modules.get(root)
+    for name in names if found is not None else ():
+        if not hasattr(found, name):
+            near = nearest(name, [word for word in dir(found) if not word.startswith("_")])
+            return f"did you mean {near}?" if near else ""
+        found = getattr(found, name)
+    return ""
 
 
 def _locate_loaded(path: str) -> object:

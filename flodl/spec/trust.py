@@ -90,18 +90,29 @@ def problems(
     *,
     trusted: Iterable[str] = (),
     project: Callable[[str], bool] | None = None,
+    misspelt: Callable[[str], tuple[str, str] | None] | None = None,
 ) -> Iterator[Problem]:
     """Names in the component at the place `key` that cannot be right wherever it is built.
 
     trusted: further packages or full names. project: tells whether a top-level module lies in the project folder;
-    None where that folder is not at hand: then only names that no project can hold are refused here.
+    None where that folder is not at hand: then only names that no project can hold are refused here. misspelt: what is
+    wrong with a target that leads nowhere, and what to do: to trust it would not help.
     """
     allowed = (*ALLOWED_PACKAGES, *trusted)
     for reference in references(component, key):
         judge = _target_constraint if reference.is_target else _string_constraint
         constraint = "" if is_under(reference.path, allowed) else judge(reference.path, project)
-        if constraint:
+        slip = misspelt(reference.path) if misspelt is not None and _is_readable(reference, trusted) else None
+        if slip is not None:
+            yield Problem(key=reference.key, value=reference.path, constraint=slip[0], remedy=slip[1])
+        elif constraint:
             yield refusal(reference, constraint)
+
+
+def _is_readable(reference: Reference, trusted: Iterable[str]) -> bool:
+    """True where the spelling of a reference matters: a target of which nobody has said that it is right."""
+    is_path = _IMPORT_PATH.fullmatch(reference.path) is not None
+    return reference.is_target and is_path and not is_under(reference.path, trusted)
 
 
 def _target_constraint(path: str, project: Callable[[str], bool] | None) -> str:

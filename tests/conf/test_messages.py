@@ -197,6 +197,16 @@ def test_a_typed_trust_is_enough(flodl: Flodl, capsys: pytest.CaptureFixture[str
     flodl("step._target_=nobody.has.This", "trusted_targets=[nobody]", "launch.dry_run=true", code=0)
 
 
+def test_a_misspelt_import_path_is_told_by_its_name_and_trust_is_no_way_out(flodl: Flodl, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "nets.py").write_text("raise SystemExit('imported')\nclass Wide: pass\n")
+    said = flodl("model=none", "model._target_=mine.nets.Wyde", "step._target_=mien.nets.Wide")
+    assert "model._target_=mine.nets.Wyde: mine/nets.py has no Wyde; did you mean Wide?\n" in said
+    assert "step._target_=mien.nets.Wide: there is no module mien here; did you mean mine?\n" in said
+    assert "trust" not in said
+    flodl("model=none", "model._target_=mine.nets.Wide", "launch.dry_run=true", code=0)
+
+
 def test_what_has_no_effect_is_a_warning(flodl: Flodl) -> None:
     said = flodl("cluster=rehearsal", "elche=cpu_cadence", "elche.easgd_alpha=0.5", "elche.partition_ratios=[1,1]",
                  "membership.max_restarts=5", "launch.dry_run=true", code=0)  # fmt: skip

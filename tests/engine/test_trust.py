@@ -88,7 +88,9 @@ def test_a_target_that_is_neither_class_nor_function_is_refused(target: str) -> 
 
 
 def test_a_target_that_does_not_exist_is_told() -> None:
-    assert "cannot be found: " in refused("torch.nn.Linea")
+    for target, remedy in (("torch.nn.Linea", "did you mean Linear?"), ("flodl.models.mpl.MLP", "did you mean mlp?")):
+        assert "cannot be found: " in refused(target)
+        assert refused(target).endswith(f"; {remedy}")
     assert "cannot be found: " in refused("flodl.models.vgg.VGG")
 
 
@@ -194,6 +196,7 @@ def test_an_error_in_a_project_module_is_told_with_the_key(project: Path) -> Non
     (project / "broken.py").write_text("1 / 0\n")
     text = refused("broken.Net", Trust(project=project))
     assert "model._target_=broken.Net: fails while it is imported: ZeroDivisionError" in text
+    assert "trust" not in text
 
 
 def test_a_string_never_runs_a_module_of_the_project(project: Path, tmp_path: Path) -> None:

@@ -82,6 +82,13 @@ def test_an_unknown_module_may_lie_in_the_project_unless_that_is_known() -> None
     assert told("my_models.Net", project=lambda root: False) == ["model._target_=my_models.Net"]
 
 
+def test_a_misspelt_path_gets_its_own_remedy_unless_it_is_trusted_or_no_target() -> None:
+    slips: Any = lambda path: ("leads nowhere", "did you mean mine?")  # noqa: E731
+    component = Component(target="mien.Net", args={"hook": "mien.hook", "inner": {"_target_": "theirs.Net"}})
+    found = problems(component, "model", trusted=("theirs",), project=lambda root: False, misspelt=slips)
+    assert [str(p) for p in found] == ["model._target_=mien.Net: leads nowhere; did you mean mine?"]
+
+
 def test_the_target_comes_first_in_the_list_of_references() -> None:
     component = Component(target="torch.nn.Sequential", args={"a": {"_target_": "torch.nn.ReLU"}})
     assert [(r.key, r.path, r.is_target) for r in references(component, "m")] == [
