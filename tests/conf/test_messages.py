@@ -69,6 +69,8 @@ REFUSALS = {
     "a list over a map": (["++cluster.env=[A]"], "cluster.env=[A]: does not fit what stands there"),
     "an unknown primary config": (["--config-name=mine"], "config=mine: there is no such configuration"),
     "a wrong type": (["trainer.batch_size=big"], "trainer.batch_size=big: must be a whole number >= 1"),
+    "a rate that is none": (["optim.lr=abc"], "optim.lr=abc: must be a number >= 0"),
+    "a rate below 0 in a dry run": (["optim.lr=-1", "launch.dry_run=true"], "optim.lr=-1: must be a number >= 0"),
     "contradictory knobs": (
         ["elche=cpu_cadence", "elche.min_anchor=20", "elche.max_anchor=5"],
         "elche.min_anchor=20: must not exceed elche.max_anchor=5; lower min_anchor or raise max_anchor",
@@ -117,9 +119,11 @@ def test_it_is_refused_in_words(case: str, flodl: Flodl) -> None:
 
 
 def test_all_problems_are_told_at_once(flodl: Flodl) -> None:
-    said = flodl("trainer.batch_size=0", "elche.gamma=much", "+trainer.epochs=3", "guard.threshold=-1")
-    assert "wrong in 4 places" in said
-    for key in ("trainer.batch_size=0", "elche.gamma=much", "trainer.epochs:", "guard.threshold=-1"):
+    said = flodl("trainer.batch_size=0", "elche.gamma=much", "+trainer.epochs=3", "guard.threshold=-1",
+                 "optim.lr=-1", "optim.momentum=much")  # fmt: skip
+    assert "wrong in 6 places" in said
+    for key in ("trainer.batch_size=0", "elche.gamma=much", "trainer.epochs:", "guard.threshold=-1",
+                "optim.lr=-1", "optim.momentum=much"):  # fmt: skip
         assert key in said
 
 

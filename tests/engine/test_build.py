@@ -123,8 +123,9 @@ def test_a_missing_argument_is_told_with_what_there_is() -> None:
 
 
 def test_a_wrong_value_is_told_with_the_component_that_refuses_it() -> None:
-    assert "optim=torch.optim.sgd.SGD: cannot be built: ValueError: Invalid learning rate: -1" in refusal(
-        changed("optim", "torch.optim.SGD", lr=-1)
+    assert refusal(changed("optim", "torch.optim.SGD", lr=-1)) == "optim.lr=-1: must be a number >= 0"
+    assert "optim=torch.optim.sgd.SGD: cannot be built: ValueError: Nesterov momentum requires" in refusal(
+        changed("optim", "torch.optim.SGD", lr=0.1, nesterov=True)
     )
     assert "depth=21 must be 6n + 2" in refusal(
         changed("model", "flodl.models.resnet.ResNet", in_shape=[1, 8, 8], num_classes=10, depth=21)
