@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from flodl.errors import ConfigError, FlodlError, NotReady, Problem
 from flodl.record.text import clean, no_write
 from flodl.slips import slip
-from flodl.spec.keys import is_component_key, job_keys
 from flodl.spec.suggest import nearest
-from flodl.tasks import TASKS
 from flodl.tasks.which import OUTPUTS
+from flodl.unknown import unknown
 
 __all__ = ["explain"]
 
@@ -91,7 +92,10 @@ def _composition(error: Exception, groups: list[str], arguments: Sequence[str]) 
     if found := _OVERRIDE.search(text):
         if isinstance(error.__cause__, ConfigAttributeError | ConfigKeyError) or "not in" in text:
             appended = _APPEND.search(text)
-            return _unknown(found["key"], appended["value"] if appended else "", groups, arguments)
+            tasks = [words.partition("=")[2] for words in arguments if words.startswith("task=")]
+            return unknown(found["key"], appended["value"] if appended else "", groups=groups,
+                           block=_looked_in(found["key"], error.__cause__),
+                           task=tasks[-1] if tasks else "")  # fmt: skip
         return Problem(key=found["key"], constraint=_flat(str(error.__cause__ or text)))
     if found := _MERGE.search(text):
         return Problem(key=found["key"], value=found["value"], constraint="does not fit what stands there: "
@@ -112,28 +116,10 @@ def _composition(error: Exception, groups: list[str], arguments: Sequence[str]) 
     return Problem(key=str(getattr(error, "full_key", "") or "config"), constraint=_flat(text))
 
 
-def _unknown(key: str, value: str, groups: list[str], arguments: Sequence[str]) -> Problem:
-    if key in job_keys() or is_component_key(key) or key.startswith(("cluster.env.", "hydra.")):
-        return Problem(key=key, value=value, constraint="the chosen configuration does not mention this key",
-                       remedy=f"to add it: '++{key}={value}'")  # fmt: skip
-    typed = [text.partition("=")[2] for text in arguments if text.startswith("task=")]
-    own = TASKS[typed[-1]].arguments if typed and typed[-1] in TASKS else ()
-    owners = [f"task={name}" for name, task in TASKS.items() if key in task.arguments]
-    near = nearest(key, own, cutoff=0.7)
-    if near is None and owners:
-        remedy = f"it is a word of {', '.join(owners)}"
-    else:
-        near = near or nearest(key, [*groups, *job_keys()], cutoff=0.7) or _same_leaf(key)
-        remedy = f"did you mean {near}?" if near else "python -m flodl --cfg job shows all keys"
-    return Problem(key=key, value=value, constraint="there is no such key", remedy=remedy)
-
-
-def _same_leaf(key: str) -> str | None:
-    """num_epochs -> trainer.num_epochs: the right name without its group."""
-    leaf = key.rpartition(".")[2]
-    by_leaf = {known.rpartition(".")[2]: known for known in reversed(job_keys())}
-    near = nearest(leaf, by_leaf, cutoff=0.8)
-    return by_leaf[near] if near else None
+def _looked_in(key: str, error: object) -> Mapping[Any, Any]:
+    """The block in which the last name of `key` was looked for; nothing where it is another name that is not there."""
+    block, at = getattr(error, "parent_node", None), str(getattr(error, "full_key", ""))
+    return block if isinstance(block, DictConfig) and at.replace("[", ".").replace("]", "") == key else {}
 
 
 def _flat(text: str) -> str:
