@@ -25,7 +25,7 @@ from flodl import hooks
 from flodl.arms import Arms, refuse_finished
 from flodl.compose import check_trust, job_of, refuse_passwords, refuse_sweep, resolve, typed_trust
 from flodl.errors import ConfigError, Problem
-from flodl.explain import explain
+from flodl.further import explained, value_problems
 from flodl.record.figures import Objective
 from flodl.record.sweep import SweepFolder
 from flodl.spec.checks import ineffective
@@ -79,7 +79,7 @@ def run(arguments: Sequence[str]) -> None:
             raise
     except Exception as error:
         if not command.arms.hold(error):
-            raise explain(error, groups, arguments) or error from error
+            raise explained(error, groups, [*added, *arguments], value_problems) or error from error
     finally:
         GlobalHydra.instance().clear()
         _release_fleet()

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from hydra import compose, initialize_config_dir
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.plugins import Plugins
 from hydra.experimental.callback import Callback
 from hydra.plugins.search_path_plugin import SearchPathPlugin
@@ -29,6 +32,8 @@ __all__ = [
     "REFUSED",
     "Refused",
     "RunFolder",
+    "apart",
+    "composed",
     "config_folder",
     "main_arguments",
     "own_choice",
@@ -74,6 +79,25 @@ def _with_cluster(shipped: Path, cluster: str) -> str:
     name = f"config_{cluster.encode().hex()}"
     ConfigStore.instance().store(name=name, node=tree)
     return name
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """Hydra for our tree, to compose from; one that a program runs under itself is there again afterwards."""
+    known = GlobalHydra.instance()
+    before, known.hydra = known.hydra, None
+    arguments = {key: value for key, value in main_arguments().items() if key == "version_base"}
+    try:
+        with initialize_config_dir(str(config_folder()), job_name="flodl", **arguments):
+            yield
+    finally:
+        GlobalHydra.instance().hydra = before
+
+
+def composed(words: Sequence[str]) -> DictConfig:
+    """The tree of these command line words, whatever Hydra is at work."""
+    with apart():
+        return compose(primary_config(config_folder()), list(words))
 
 
 def register() -> None:

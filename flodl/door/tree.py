@@ -5,19 +5,17 @@ Values go into the tree as they are, before it is resolved: a shipped model stil
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
+from hydra import compose
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from flodl import hooks
 from flodl.compose import check_trust, job_of, refuse_passwords, refuse_sweep, resolve, typed_trust
 from flodl.errors import ConfigError, Problem
-from flodl.explain import explain
+from flodl.further import explained
 from flodl.spec.job import JobSpec
 
 __all__ = ["job_from"]
@@ -36,14 +34,14 @@ def job_from(words: Sequence[str], laid: Mapping[str, Any]) -> JobSpec:
     folder = hooks.config_folder()
     hooks.register()
     try:
-        with _apart(folder):
+        with hooks.apart():
             config = _apart_from_hydra(compose(hooks.primary_config(folder), list(words), return_hydra_config=True))
             for key in filter(_TRUST.__ne__, laid):
                 OmegaConf.update(config, key, laid[key], merge=False, force_add=True)
             tree = resolve(config)
     except Exception as error:
         groups = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
-        raise explain(error, groups, words) or error from error
+        raise explained(error, groups, words) or error from error
     if tree[_TRUST] == list(said):
         said = tuple(dict.fromkeys((*said, *laid.get(_TRUST, ()))))
         tree[_TRUST] = list(said)
@@ -72,16 +70,3 @@ def _apart_from_hydra(config: DictConfig) -> DictConfig:
     with open_dict(config):
         del config["hydra"]
     return config
-
-
-@contextmanager
-def _apart(folder: Path) -> Iterator[None]:
-    """Hydra for our tree; one that the program runs under itself is there again afterwards."""
-    known = GlobalHydra.instance()
-    before, known.hydra = known.hydra, None
-    arguments = {key: value for key, value in hooks.main_arguments().items() if key == "version_base"}
-    try:
-        with initialize_config_dir(str(folder), job_name="flodl", **arguments):
-            yield
-    finally:
-        GlobalHydra.instance().hydra = before
