@@ -84,11 +84,16 @@ def test_a_rank_builds_tells_what_it_has_trains_and_says_goodbye(tmp_path: Path)
 @pytest.mark.parametrize(
     ("change", "kind", "words"),
     [
-        ({"optim": Component(target="torch.optim.SGD", args={"lr": -1.0}, partial=True)}, "config", "learning rate"),
+        ({"optim": Component(target="torch.optim.SGD", args={"lr": -1.0}, partial=True)}, "config", "optim.lr=-1.0"),
+        (
+            {"optim": Component(target="torch.optim.SGD", args={"lr": 0.1, "nesterov": True}, partial=True)},
+            "config",
+            "Nesterov momentum requires",
+        ),
         ({"model": Component(target="os.system", args={"command": "true"})}, "config", "os.system"),
         ({"dataset": Component(target="tests.engine.test_worker.missing")}, "config", "missing"),
     ],
-    ids=["value", "target outside the allow-list", "no such target"],
+    ids=["value", "optimizer's own", "target outside the allow-list", "no such target"],
 )
 def test_what_the_config_has_wrong_is_told_as_such(
     change: dict[str, Any], kind: str, words: str, tmp_path: Path
