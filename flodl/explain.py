@@ -15,6 +15,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 from flodl.errors import ConfigError, FlodlError, NotReady, Problem
 from flodl.record.text import clean, no_write
 from flodl.slips import slip
+from flodl.spec.keys import as_typed
 from flodl.spec.suggest import nearest
 from flodl.tasks.which import OUTPUTS
 from flodl.unknown import unknown
@@ -119,7 +120,7 @@ def _composition(error: Exception, groups: list[str], arguments: Sequence[str]) 
 def _looked_in(key: str, error: object) -> Mapping[Any, Any]:
     """The block in which the last name of `key` was looked for; nothing where it is another name that is not there."""
     block, at = getattr(error, "parent_node", None), str(getattr(error, "full_key", ""))
-    return block if isinstance(block, DictConfig) and at.replace("[", ".").replace("]", "") == key else {}
+    return block if isinstance(block, DictConfig) and as_typed(at) == key else {}
 
 
 def _flat(text: str) -> str:

@@ -14,6 +14,7 @@ from flodl.compose import job_of, resolve
 from flodl.errors import ConfigError, FlodlError, Problem
 from flodl.explain import explain
 from flodl.record.text import clean
+from flodl.spec.keys import as_typed
 from flodl.spec.suggest import nearest
 from flodl.tasks import TASKS, Task
 from flodl.tasks.again import MANY_GROUPS
@@ -61,7 +62,7 @@ def value_problems(config: Any, words: Sequence[str]) -> list[Problem]:
             job_of(tree, ("task", *task.arguments))
     except ConfigError as error:
         typed = {_key(text) for text in words}
-        return [problem for problem in error.problems if problem.key.replace("[", ".").replace("]", "") in typed]
+        return [problem for problem in error.problems if as_typed(problem.key) in typed]
     return []
 
 

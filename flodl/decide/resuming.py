@@ -16,6 +16,7 @@ from flodl.decide.mind import Mind, State, alert, asked
 from flodl.decide.stopping import begin_limits
 from flodl.errors import Problem
 from flodl.spec.component import Component
+from flodl.spec.counting import counted
 from flodl.spec.job import JobSpec
 from flodl.spec.reader import shown
 
@@ -42,7 +43,7 @@ def job_problems(job: JobSpec, snapshot: dict[str, Any]) -> Iterator[Problem]:
                 remedy=f"a run goes on with what it began with: {key}={shown(theirs[key])}")  # fmt: skip
     epochs, done = job.trainer.num_epochs, epochs_done(snapshot)
     if done >= epochs:
-        are_done = "1 epoch is done" if done == 1 else f"{done} epochs are done"
+        are_done = f"{counted(done, 'epoch')} {'is' if done == 1 else 'are'} done"
         more = f"trainer.num_epochs={done + epochs}"
         yield Problem(key="trainer.num_epochs", value=str(epochs), constraint=f"nothing is left to do: {are_done}",
                       remedy=f"name how many are to be done in all, such as {more}")  # fmt: skip

@@ -16,6 +16,7 @@ from flodl.report.markup import Node, node
 from flodl.report.page import Column, badge, chart_section, document, section, table
 from flodl.report.strips import activity_legend, strips_figure
 from flodl.report.summary import outcome_lines
+from flodl.spec.counting import counted
 
 __all__ = ["run_page"]
 
@@ -42,8 +43,11 @@ def _top(name: str, result: Result) -> Iterator[Node]:
     yield node("p", sentence, class_="best" if result.exit_code == 0 else "best none")
     if details:  # the table of hosts that are not ready
         yield node("pre", details)
-    ranks = f"{result.world_size} rank{'' if result.world_size == 1 else 's'}"
-    about = f" {ranks} on {', '.join(result.hosts)}, {result.mode}, averages {result.average}." if result.hosts else ""
+    about = (
+        f" {counted(result.world_size, 'rank')} on {', '.join(result.hosts)}, {result.mode}, averages {result.average}."
+        if result.hosts
+        else ""
+    )
     yield node("p", badge(result.status), f", exit code {result.exit_code}.{about}", class_="soft")
     for line in rest:
         yield node("p", line)

@@ -11,7 +11,7 @@ from flodl.spec.job import JobSpec
 from flodl.spec.reader import hints, item_kind, struct_members
 from flodl.spec.value import Value
 
-__all__ = ["is_component_key", "job_keys"]
+__all__ = ["as_typed", "is_component_key", "job_keys"]
 
 
 @cache
@@ -23,6 +23,11 @@ def job_keys() -> dict[str, Any]:
 def is_component_key(key: str) -> bool:
     """True for keys such as ``optim.lr``: arguments of a component, which only its callee knows."""
     return any(hint is Component and key.startswith(f"{name}.") for name, hint in job_keys().items())
+
+
+def as_typed(key: str) -> str:
+    """The place ``workers[0].host`` as an override names it: ``workers.0.host``."""
+    return key.replace("[", ".").replace("]", "")
 
 
 def _walk(kind: type[Value], key: str) -> Iterator[tuple[str, Any]]:
